@@ -13,12 +13,12 @@ import pytest
 from hypothesis import settings
 
 from tests.support import ServerProcess
-from tests.support.accelerated import both_ways
+from tests.support.codecs import both_codecs
 from topics.log.engine import Engine
 from topics.log.seal import checkpoint
 from topics.log.seal.snapshot_state import TopicState
 
-__all__ = ["both_ways"]
+__all__ = ["both_codecs"]
 
 # The same examples every time: a failure seen once can be seen again. Long searches are marked slow.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "topics"
 # What a running server is made of.
-ROOMS = ("flow", "http", "keep", "log", "node", "storage", "values")
+ROOMS = ("codec", "flow", "http", "keep", "log", "node", "storage", "values")
 KINDS = {
     "BytesIO",
     "Counter",

@@ -31,7 +31,7 @@ LOWERED = {
     "topics.flow.stages.identities.MAX_APPLICATIONS": 2,
     "topics.flow.stages.open_stages.MAX_PARTS": 2,
     "topics.http.door.keys._REMEMBERED_HEADERS": 2,
-    "topics.http.wire.known_requests._MOST_HEADS": 2,
+    "topics.http.wire.known_heads._MOST_HEADS": 2,
     "topics.http.wire.routing._REMEMBERED_TARGETS": 2,
     "topics.log.lives.MAX_NAMES": 2,
     "topics.values.forms._MOST_PATTERNS": 1,

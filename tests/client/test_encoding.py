@@ -10,25 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from topics.client import encoding
 from topics.client.encoding import encode_json
-from topics.values import accelerator
-
-
-@pytest.fixture(autouse=True, params=["compiled", "in Python"])
-def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the accelerator, where it was compiled, and without."""
-    if request.param == "in Python":
-        monkeypatch.setattr(encoding, "_is_json", None)
-
-
-def test_only_what_is_doubtful_is_looked_at_twice() -> None:
-    if accelerator.native is None:
-        return
-    plain = {"a": [1, 10**30, -2.5, {"b": None}], "c": (True, "x"), "": {}}
-    assert accelerator.native.is_json(plain)
-    for doubtful in (b"", {1: 2}, [float("nan")], {"a": float("inf")}, [Colour.RED], Point(1, 2), endless()):
-        assert not accelerator.native.is_json(doubtful)
 
 
 class Colour(enum.Enum):

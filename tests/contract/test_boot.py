@@ -164,6 +164,7 @@ def test_probes(boot: Boot) -> None:
         assert answer.status == 200
         body = answer.json
         assert (body["status"], body["wal_replay_complete"], body["topics"]) == ("ready", True, 2)
+        assert body["codec"] in ("native", "python")
     first = server.send("GET", "/v0/health").json["uptime_ms"]
     time.sleep(0.02)
     assert server.send("GET", "/v0/health").json["uptime_ms"] > first

@@ -167,7 +167,7 @@ class Actors:
         return append
 
     def write_together(self) -> None:
-        """Single records without a tag, of writers who have keys or have none, to several topics at once."""
+        """Append single records without a tag to several topics in one turn, with keys or without."""
         world, rng = self.world, self.rng
         others = rng.sample(("disk", "fsync", "memory", "ephemeral", "capped", "small", "jobs"), 1)
         sent: dict[str, list[Any]] = {}
@@ -178,7 +178,7 @@ class Actors:
             is_keyed, count = rng.random() < 0.4, rng.choice((1, 1, 2, 4))
             drafts = [world.draft(padding=rng.choice((0, 0, 9, 90))) for _ in range(count)]
             sent[name] = [(draft, rng.choice(KEYS) if is_keyed else None) for draft in drafts]
-        world.company.write(sent)
+        world.append_together(sent)
 
     def _some_topic(self) -> str:
         return self.rng.choice((*self.logs, *self.logs, *self.copies, *self.queues))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable
 
 from tests.crash.faults import FaultPlan
 from tests.crash.handles import SimulatedFile, SimulatedPage
@@ -32,7 +31,6 @@ class SimulatedDisk(Filesystem):
         self.directories: dict[str, Directory] = {"/": Directory(is_durable=True)}
         self.faults: FaultPlan | None = None
         # Called before something is written.
-        self.before_write: Callable[[], None] = lambda: None
         self.mutations = 0
         # Paths that were written to, renamed to or created; whoever wants to know clears it first.
         self.written: set[str] = set()

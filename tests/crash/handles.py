@@ -28,7 +28,6 @@ class SimulatedFile(File):
         data = bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
         disk = self._disk
         disk.alive()
-        disk.before_write()
         went_to = None
         if disk.faults is not None:
             taken = disk.faults.on_write(self.path, len(data))

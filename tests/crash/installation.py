@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.crash.disk import SimulatedDisk
-from tests.flow.open_doors import open_doors
+from tests.flow.open_admission import open_admission
 from topics.flow.cursors import Cursors
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.recovery import RouterRecovery
@@ -52,7 +52,7 @@ class Installation:
         dirs = Directories(wanted.data_dir, wanted.cold_dir)
         self.home = Home(disk, dirs, lambda: sealed_runs(disk, dirs))
         self.engine = engine = Engine(wanted, disk, clock)
-        self.cursors, self.stages = Cursors(engine), Stages(engine, open_doors(engine))
+        self.cursors, self.stages = Cursors(engine), Stages(engine, open_admission(engine))
         # The same ids in every run of a test, and others after every restart.
         self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
         self.routers = Routers(engine)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from tests.crash.effects import Effect, TopicModel
 from topics.log.engine import Engine
 from topics.log.topic import Topic
-from topics.log.write.idempotency import place_of
 
 # Few, so that they come again.
 KEYS = ("k0", "k1", "k2", "k3")
@@ -89,10 +88,5 @@ def _answer(engine: Engine, topic: Topic, key: str) -> Answer | None:
     keys = topic.keys
     if keys is None:
         return None
-    digest = engine.keys.digest(key.encode())
-    chunk = keys.by_place.get(place_of(digest))
-    at = -1 if chunk is None else chunk.find(digest)
-    if chunk is None or at < 0 or chunk.time(at) < keys.since(engine.now()):
-        return None
-    answer = chunk.answer(at)
-    return answer if answer[0] <= topic.head else None
+    answer = keys.find(keys.digest(key.encode()), engine.now())
+    return answer if answer is not None and answer[0] <= topic.head else None

@@ -106,14 +106,6 @@ class Model:
         for event, index in zip(self.events[at:], indexes, strict=True):
             event.index = index
 
-    def put_first(self, events: list[Event], begun: int) -> None:
-        """These stand in the journal in this order, before all others from this one on."""
-        at = next(at for at, event in enumerate(self.events) if event.index >= begun)
-        indexes = [event.index for event in self.events[at:]]
-        self.events[at:] = [*events, *(event for event in self.events[at:] if event not in events)]
-        for event, index in zip(self.events[at:], indexes, strict=True):
-            event.index = index
-
     def refuse(self, event: Event) -> None:
         """It was refused before it reached the journal."""
         self.events.remove(event)

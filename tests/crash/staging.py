@@ -15,7 +15,7 @@ from tests.crash.model import Event
 from tests.crash.world import World
 from tests.support.arrow import arrow_stream
 from topics.flow.stages.identities import OwnedCommit
-from topics.flow.stages.stages import LARGE_STAGE_BYTES, CommitRequest
+from topics.flow.stages.stages import LARGE_BYTES, CommitRequest
 from topics.values.errors import ApiError, OutcomeUnknown
 
 # An owner, an id and the number of a batch.
@@ -65,7 +65,7 @@ class Staging:
             return None
         self._stopped = []
         world.queue.wake = lambda: self._wake(world)
-        world.here.stages.large_bytes = 0 if is_large else LARGE_STAGE_BYTES
+        world.here.stages.large_bytes = 0 if is_large else LARGE_BYTES
         try:
             return self._run(self._commit(world, identity, rows, stage, meanwhile))
         finally:

@@ -9,11 +9,11 @@ import pytest
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.crash.installation import Installation
 from tests.crash.model import observe
+from tests.support.appending import append
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.redrive import Redrive
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
-from topics.log.write.append_request import parse_append
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
@@ -57,7 +57,7 @@ def prepared(durability: str, *, durable_leases: bool) -> tuple[SimulatedDisk, M
         leases_durable=durable_leases,
     )
     body = b'{"records":[%b]}' % b",".join(b'{"data":"job-%d"}' % number for number in range(JOBS))
-    here.engine.append("jobs", parse_append(body), lambda _: None, refused)
+    append(here.engine, "jobs", body, lambda _: None, refused)
     here.engine.queue.sync_journal()
     claim_all(here)
     here.engine.queue.sync_journal()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
-from tests.crash.company import Company
 from tests.crash.disk import SimulatedDisk
 from tests.crash.drafts import Draft, body
 from tests.crash.effects import Added, Configured, Did, Effect, Match, Record, Removed, TopicModel
@@ -17,13 +17,12 @@ from tests.crash.keys import Keyed, Remembers, set_back_keys
 from tests.crash.losses import check_notice, note_told
 from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
+from tests.support.appending import Appended, ByHand, append
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import parse_append
 from topics.log.write.operation import Op
 from topics.storage.filesystem import is_full
 from topics.storage.journal import SyncTicket
@@ -57,7 +56,6 @@ class World:
         self.here = Installation(self.disk, self.clock, self._note_set_back, **self.settings)
         self.engine = self.here.engine
         self.queue = self.engine.queue
-        self.company = Company(self)
 
     def _note_set_back(self, engine: Engine, shown_ms: int, now_ms: int) -> None:
         """What is over by now stays so, even where the disk had not known how late it was."""
@@ -136,7 +134,7 @@ class World:
         if ticket is not None:
             self.queue.finish_sync(ticket)
 
-    def ack(self, event: Event, op: Op | None, topic: Topic) -> None:
+    def ack(self, event: Event, op: Op | Appended | None, topic: Topic) -> None:
         """What class fsync acknowledges is safe: that is the promise. The rest is where a sync was seen."""
         is_safe = topic.config.durability == "fsync" or (op is not None and op.fsync_ms > 0)
         self.model.ack(event, is_safe=is_safe, position=self.engine.journal.position)
@@ -241,11 +239,48 @@ class World:
             keyed = Keyed((first, len(drafts)), engine.now(), records[0].is_volatile)
             effects.append(Remembers(known, key, keyed))
         event = self.model.event(*effects)
-        request = parse_append(body(drafts, key))
+        text = body(drafts, key)
         return self.submit(
             event,
-            lambda: engine.append(name, request, lambda op: self.ack(event, op, topic), self.failing(event)),
+            lambda: append(engine, name, text, lambda op: self.ack(event, op, topic), self.failing(event)),
         )
+
+    def append_together(self, sent: dict[str, list[tuple[Draft, str | None]]]) -> None:
+        """Append a record for each draft, as requests that arrive in one turn of the event loop.
+
+        The requests of a topic share one frame of the journal. A draft comes with its idempotency key.
+        """
+        engine = self.engine
+        requests: list[ByHand] = []
+        for name, writes in sent.items():
+            topic = engine.find(name)
+            if topic is None:
+                continue
+            known, seq, now = self.seen(topic), topic.assigned, engine.now()
+            # A topic that refuses what it has no room for may take a later, smaller record.
+            for draft, key in writes[:1] if topic.config.discard == "reject" else writes:
+                text = body([draft], key)
+                earlier = None if key is None else self.answered_before(known, key)
+                if earlier is not None:
+                    requests.append(ByHand(name, text, self._repeated(name, earlier), self.failed))
+                    continue
+                seq += 1
+                assert seq > known.shown_head, f"{name}: seq {seq} is given out twice"
+                records = self.records(topic, [draft], seq, max(now, topic.last_ts))
+                effects: list[Effect] = [Added(known, records, now)]
+                if key is not None:
+                    effects.append(Remembers(known, key, Keyed((seq, 1), now, records[0].is_volatile)))
+                event = self.model.event(*effects)
+                done = partial(self._appended, event, topic, seq)
+                requests.append(ByHand(name, text, done, self.failing(event)))
+        for request in requests:
+            engine.append(request)
+        self.queue.assign_pending()
+
+    def _appended(self, event: Event, topic: Topic, seq: int, appended: Appended) -> None:
+        assert not appended.deduped
+        assert appended.first_seq == seq, f"{topic.name}: told {appended.first_seq} for {seq}"
+        self.ack(event, appended, topic)
 
     def answered_before(self, known: TopicModel, key: str) -> tuple[int, int] | None:
         """What the first write with this key was told, or will be."""
@@ -257,13 +292,16 @@ class World:
         window_ms = known.config.idempotency_window_ms
         return keyed.answer if keyed is not None and self.engine.now() - keyed.ts <= window_ms else None
 
-    def _repeat(self, name: str, text: bytes, expected: tuple[int, int]) -> bool:
-        def done(op: AppendOp) -> None:
+    def _repeated(self, name: str, expected: tuple[int, int]) -> Callable[[Appended], None]:
+        def done(op: Appended) -> None:
             assert op.deduped, f"{name}: a write was repeated that is there"
             assert (op.first_seq, op.count) == expected, f"{name}: a retry was told of other records"
 
+        return done
+
+    def _repeat(self, name: str, text: bytes, expected: tuple[int, int]) -> bool:
         try:
-            self.engine.append(name, parse_append(text), done, self.failed)
+            append(self.engine, name, text, self._repeated(name, expected), self.failed)
         except ApiError:
             return False
         return True

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
+from tests.support.appending import append
 from topics.flow import large_deletes as deleting
 from topics.flow.large_deletes import Deletions
 from topics.log import DeleteOutcome
@@ -18,7 +19,6 @@ from topics.log.lifecycle import drop_topic
 from topics.log.remove import tags
 from topics.log.remove.search import Search
 from topics.log.remove.tags import parse_match
-from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.values.errors import ApiError
 
@@ -212,7 +212,7 @@ def test_seqs_with_a_tag_take_no_other_record_of_that_tag_along(
             body = json.dumps(
                 {"records": [{"data": n, "tag": "k0"} for n in range(first, first + 4)]}
             ).encode()
-            lab.engine.append("t", parse_append(body), future.set_result, future.set_exception)
+            append(lab.engine, "t", body, future.set_result, future.set_exception)
             await future
         done = asyncio.Future[int]()
         deletions.delete(topic, None, parse_match("k0"), done.set_result, done.set_exception, seqs=named)
@@ -249,7 +249,7 @@ def test_postings_that_are_still_to_be_forgotten_bring_nothing_back(
         future = asyncio.get_running_loop().create_future()
         records = [{"data": n, "tag": "k0"} for n in range(3)]
         body = json.dumps({"records": records}).encode()
-        lab.engine.append("t", parse_append(body), future.set_result, future.set_exception)
+        append(lab.engine, "t", body, future.set_result, future.set_exception)
         await future
         await asyncio.gather(*deletions._tasks)
         assert await deleted(deletions, lab, "k0") == 3

@@ -11,11 +11,11 @@ from typing import TypeVar
 import pytest
 
 from tests.log.harness import Lab
+from tests.support.appending import Appended, ByHand, append
 from topics.flow import upkeep
 from topics.flow.upkeep import Tiers, Upkeep
 from topics.log import Checkpointer
 from topics.log.run import Run
-from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 
 Result = TypeVar("Result")
@@ -202,8 +202,7 @@ def test_runs_come_to_rest_that_the_journal_below_has_and_that_wait_for_the_disk
         freeze(run)
 
     monkeypatch.setattr(Run, "freeze", noted)
-    request = parse_append(b'{"records":[{"data":1}]}')
-    lab.engine.append("t", request, lambda op: None, lambda error: None)
+    append(lab.engine, "t", b'{"records":[{"data":1}]}', lambda _: None, pytest.fail)
     if not is_on_its_way:
         lab.engine.queue.sync_now()
     (run,) = lab.topic("t").runs
@@ -217,4 +216,31 @@ def test_runs_come_to_rest_that_the_journal_below_has_and_that_wait_for_the_disk
 def test_one_that_was_never_started_can_be_stopped(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     driven(lab, lambda keeper: keeper.stop())
+    lab.kill()
+
+
+def test_appends_are_committed_after_a_pause_in_which_all_others_were_refused(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.put("t")
+    refused: list[str] = []
+
+    async def main() -> Appended:
+        loop = asyncio.get_running_loop()
+        commit = CommitLoop(lab.engine, loop)
+        await commit.pause()
+        lab.engine.append(ByHand("t", b"{}", pytest.fail, lambda error: refused.append(error.code)))
+        await asyncio.sleep(0.01)
+        lab.engine.queue.assign_pending()
+        commit.resume()
+        await asyncio.sleep(0.01)
+        appended: asyncio.Future[Appended] = loop.create_future()
+        body = b'{"records":[{"data":1}]}'
+        lab.engine.append(ByHand("t", body, appended.set_result, appended.set_exception))
+        try:
+            return await asyncio.wait_for(appended, 5)
+        finally:
+            commit.close()
+
+    assert asyncio.run(main()).first_seq == 1
+    assert refused == ["invalid_request"]
     lab.kill()

@@ -6,9 +6,9 @@ Over all routes, as bytes and as the OpenAPI document has them; over event strea
 another process looks whether the server's loop is busy for more than 50 ms at a time, by processor time:
 other programs on the machine do not count. Which routes held it longest is told as well.
 
-With --sanitised, the accelerator is compiled anew with AddressSanitizer and UndefinedBehaviorSanitizer, and
-all memory of Python comes from the checked allocator: whatever they report is a failure. What they cost
-counts as busy, so that stalls are told then, and not judged: that is for a run without.
+With --sanitised, the native codec is compiled again with AddressSanitizer and UndefinedBehaviorSanitizer, and
+all memory of Python comes from the checked allocator. Any report of theirs is a failure. The checks take
+processor time, so stalls are reported, but are no failures: that limit is for a run without --sanitised.
 """
 
 from __future__ import annotations

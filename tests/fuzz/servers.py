@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.fuzz import corpus
 from tests.support import ServerProcess, sanitised
-from topics.values.accelerator import SWITCH
+from topics import codec
 
 # Everything a client can make the server keep has a bound here, so memory must have one too.
 BOUNDS = {
@@ -56,9 +56,9 @@ class FuzzedServer(ServerProcess):
 
 
 class SanitisedServer(FuzzedServer):
-    """With an accelerator of its own: whatever that or Python does with memory is checked.
+    """A server with a sanitised codec: every access to memory by the codec or by Python is checked.
 
-    That takes two to three times as long, so how long it holds the loop is told, and not judged.
+    The checks take two to three times as long, so stalls of the loop are reported, but are no failures.
     """
 
     patience_s = 120.0
@@ -70,8 +70,8 @@ class SanitisedServer(FuzzedServer):
 
 
 def sanitise(server: ServerProcess) -> None:
-    """It gets an accelerator of its own, even if everything else runs without."""
+    """Give this server a sanitised native codec, even if TOPICS_TEST_CODEC chooses the one in Python."""
     module = sanitised.build(server.directory / "sanitised")
     server.command = (sys.executable, str(_HERE / "sanitised_server.py"), str(module), "serve")
     server.patience_s = SanitisedServer.patience_s
-    server.environment |= sanitised.environment() | {SWITCH: ""}
+    server.environment |= sanitised.environment() | {codec.SWITCH: "native"}

@@ -68,7 +68,7 @@ def test_malformed_requests_do_no_harm(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sanitised.library() is None, reason="no C compiler with AddressSanitizer")
-def test_no_request_makes_the_accelerator_touch_what_is_not_its_own(tmp_path: Path) -> None:
+def test_no_request_makes_the_codec_access_foreign_memory(tmp_path: Path) -> None:
     report = Campaign(SanitisedServer(tmp_path), seed=1).run(600, rounds=1, is_whole=False)
     assert report["failures"] == []
     assert report["answers_raw"][200] > 20

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from topics import codec
 from topics.flow.kept_cursors import Cursor
 from topics.flow.queues.leases import Packed
 from topics.flow.routers import frames as routers
@@ -24,13 +25,12 @@ from topics.flow.stages.parts import write_part
 from topics.flow.stages.spool import part_path, stage_key
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
+from topics.log.run import HotColumns
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, encode_snapshot, encode_topic
-from topics.log.write.append_frame import encode_payload
-from topics.log.write.batch import batch_from_columns
 from topics.storage import fileheader
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, write_file_atomically
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION
 from topics.storage.segment import SegmentWriter
@@ -51,21 +51,33 @@ class FixedBoot(Filesystem):
         return BOOT
 
 
+def encoded(
+    first_seq: int,
+    data: list[bytes],
+    metas: list[bytes | None] | None = None,
+    nodes: list[str | None] | None = None,
+    tags: list[str | None] | None = None,
+    hops: bytes | None = None,
+) -> codec.Rows:
+    return codec.encode([codec.from_values(data, metas, nodes, tags)], first_seq, TS, hops)
+
+
+def every_column(first_seq: int, tags: list[str | None]) -> codec.Rows:
+    """Two records with everything that a record can have."""
+    return encoded(first_seq, [b"3", b"[4]"], [None, b'{"a":1}'], ["n1", None], tags, b"\0\1")
+
+
 def write_journal(fs: Filesystem, directory: str) -> None:
     """Every kind of frame that is written today, over three files, with a sync between the first two."""
     journal = Journal(fs, directory, [], 0)
 
     def frame(kind: int, payload: bytes = b"", **fields: int) -> None:
-        journal.write(journal.frame(kind, payload, ts=TS, **fields))
+        journal.write([FrameDraft(kind, payload, ts=TS, **fields)])
 
     create = CreatePayload("orders", CONFIG, 1, 4096)
     frame(Kind.CREATE, pack(create), topic_id=1)
-    plain = batch_from_columns([b"1", b'"two"'])
-    payload, flags = encode_payload(plain, plain.render(1, TS))
-    frame(Kind.APPEND, payload, topic_id=1, first_seq=1, count=2, flags=flags)
-    full = batch_from_columns([b"3", b"[4]"], [None, b'{"a":1}'], ["n1", None], ["t1", "t2"])
-    payload, flags = encode_payload(full, full.render(3, TS), b"\0\1")
-    frame(Kind.APPEND, payload, topic_id=1, first_seq=3, count=2, flags=flags)
+    for rows in (encoded(1, [b"1", b'"two"']), every_column(3, ["t1", "t2"])):
+        frame(Kind.APPEND, rows.payload, topic_id=1, first_seq=rows.first_seq, count=2, flags=rows.flags)
     frame(Kind.ADVANCE, topic_id=2, first_seq=10, count=5)
     frame(Kind.HEADS, pack([(1, 4), (2, 14)]))
     journal.rotate()
@@ -120,21 +132,21 @@ PART_ROWS = {"topic": ["orders", None], "node": ["n1", None], "tag": [None, "t"]
 def write_flow_frames(journal: Journal) -> None:
     """What routers, queues, consumers and stages write."""
 
-    def frame(kind: int, payload: bytes, **fields: int) -> list[bytes]:
-        return journal.frame(kind, payload, ts=TS, **fields)
+    def frame(kind: int, payload: bytes, **fields: int) -> FrameDraft:
+        return FrameDraft(kind, payload, ts=TS, **fields)
 
-    journal.write(frame(Kind.ROUTER_PUT, pack(DEFINITION)))
-    journal.write(frame(Kind.ROUTE, pack(STEP), topic_id=3, first_seq=1, count=7))
-    journal.write(frame(Kind.ROUTE, pack(SPARED_STEP)))
-    journal.write(frame(Kind.ROUTER_DROP, pack(1)))
-    journal.write(frame(Kind.LEASE, pack(JOBS), topic_id=5))
-    journal.write(frame(Kind.DEAD_LETTER, pack(Selector(9, seqs=[2, 3])), topic_id=5, count=2))
-    journal.write(frame(Kind.CURSOR, pack(("lake", CURSOR)), topic_id=1))
-    journal.write(frame(Kind.CURSOR, pack(("lake", None)), topic_id=1))
-    batch = batch_from_columns([b"5", b"6"])
-    payload, flags = encode_payload(batch, batch.render(5, TS))
-    append = frame(Kind.APPEND, payload, topic_id=1, first_seq=5, count=2, flags=flags)
-    journal.write(journal.frame_of(Kind.GROUP, [*append, *frame(Kind.STAGE, pack(COMMITTED))], ts=TS))
+    journal.write([frame(Kind.ROUTER_PUT, pack(DEFINITION))])
+    journal.write([frame(Kind.ROUTE, pack(STEP), topic_id=3, first_seq=1, count=7)])
+    journal.write([frame(Kind.ROUTE, pack(SPARED_STEP))])
+    journal.write([frame(Kind.ROUTER_DROP, pack(1))])
+    journal.write([frame(Kind.LEASE, pack(JOBS), topic_id=5)])
+    journal.write([frame(Kind.DEAD_LETTER, pack(Selector(9, seqs=[2, 3])), topic_id=5, count=2)])
+    journal.write([frame(Kind.CURSOR, pack(("lake", CURSOR)), topic_id=1)])
+    journal.write([frame(Kind.CURSOR, pack(("lake", None)), topic_id=1)])
+    rows = encoded(5, [b"5", b"6"])
+    append = frame(Kind.APPEND, rows.payload, topic_id=1, first_seq=5, count=2, flags=rows.flags)
+    group: list[FrameDraft] = [append, frame(Kind.STAGE, pack(COMMITTED))]
+    journal.write([FrameDraft(Kind.GROUP, group, ts=TS)])
 
 
 def write_stage_part(fs: Filesystem, directory: str) -> None:
@@ -153,31 +165,17 @@ def write_stage_part(fs: Filesystem, directory: str) -> None:
 
 
 def plain_run() -> Columns:
-    batch = batch_from_columns([b"1", b'"two"', b"null"])
-    rows = batch.render(1, TS)
-    return _columns(1, rows, batch.data_lens)
+    return columns_of(encoded(1, [b"1", b'"two"', b"null"]))
 
 
 def full_run() -> Columns:
-    batch = batch_from_columns([b"3", b"[4]"], [None, b'{"a":1}'], ["n1", None], ["t2", "t1"])
-    run = _columns(40, batch.render(40, TS), batch.data_lens)
-    run.meta_lens = np.array([0, 7], np.uint32)
-    run.node_codes, run.nodes = np.array([1, 0], np.uint32), ["n1"]
-    run.tag_codes, run.tags = np.array([1, 2], np.uint32), ["t2", "t1"]
-    run.hops = np.array([0, 1], np.uint8)
-    return run
+    return columns_of(every_column(40, ["t2", "t1"]))
 
 
-def _columns(base: int, rows: bytes, data_lens: list[int]) -> Columns:
-    lines = rows.splitlines(keepends=True)
-    return Columns(
-        base,
-        len(lines),
-        rows,
-        np.cumsum([len(line) for line in lines]).astype(np.uint32),
-        np.array(data_lens, np.uint32),
-        np.full(len(lines), TS, np.int64),
-    )
+def columns_of(rows: codec.Rows) -> Columns:
+    columns = HotColumns(rows.first_seq)
+    columns.extend(rows)
+    return columns.view()
 
 
 def write_segment(fs: Filesystem, directory: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from topics import codec
 from topics.flow.stages.identities import Commit, OwnedCommit, StageRange
 from topics.log.run import HotColumns
-from topics.log.write.adopted import Adopted
-from topics.log.write.batch import batch_from_columns
+from topics.log.write.segment_import import ImportedRun
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.segment import SegmentWriter
 
@@ -23,26 +23,25 @@ GOLDEN = Path(__file__).parent / "adopted"
 TS = 1_700_000_000_000
 TOPIC, SEGMENT = 1, 3
 DATA = [b"5", b'"six"']
-ADOPTED = Adopted(5, 2, 6, TS, SEGMENT)
+ADOPTED = ImportedRun(5, 2, 6, TS, SEGMENT)
 COMMIT = OwnedCommit("", "stream-1", Commit(7, 2, 0xFEED, [StageRange("orders", 5, 6, 2, TOPIC)]), [])
 
 
 def write_journal(fs: Filesystem, directory: str) -> None:
     """A file in which nothing is adopted, and one in which something is."""
     journal = Journal(fs, directory, [], 0)
-    journal.write(journal.frame(Kind.CLOCK, b"", ts=TS))
+    journal.write([FrameDraft(Kind.CLOCK, b"", ts=TS)])
     journal.rotate(to_adopt=True)
-    adopted = journal.frame(Kind.ADOPT, ADOPTED.payload(), TOPIC, ADOPTED.base, ADOPTED.count, TS)
-    fact = journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(COMMIT), ts=TS)
+    adopted = FrameDraft(Kind.ADOPT, ADOPTED.payload(), TOPIC, ADOPTED.base, ADOPTED.count, TS)
+    fact = FrameDraft(Kind.OWNED_STAGE, msgspec.msgpack.encode(COMMIT), ts=TS)
     header = {"topic_id": TOPIC, "first_seq": ADOPTED.base, "count": ADOPTED.count, "ts": TS}
-    journal.write(journal.frame_of(Kind.GROUP, [*adopted, *fact], **header))
+    journal.write([FrameDraft(Kind.GROUP, [adopted, fact], **header)])
     journal.close()
 
 
 def write_segment(fs: Filesystem, directory: str) -> None:
-    batch = batch_from_columns(DATA)
     columns = HotColumns(ADOPTED.base)
-    columns.extend(batch, batch.render(ADOPTED.base, TS), TS)
+    columns.extend(codec.encode([codec.from_values(DATA, None, None, None)], ADOPTED.base, TS))
     writer = SegmentWriter(SEGMENT)
     writer.add(TOPIC, columns.view(), None)
     writer.write(fs, directory, SEGMENT)

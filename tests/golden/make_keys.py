@@ -9,14 +9,13 @@ import shutil
 from array import array
 from pathlib import Path
 
+from topics import codec
 from topics.log.seal.snapshot_state import SnapshotState, encode
 from topics.log.write.all_keys import AllKeys, KeysState, TopicState
-from topics.log.write.append_frame import encode_payload
-from topics.log.write.batch import batch_from_columns
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
-from topics.storage.keyed_frame import keys_head
+from topics.storage.keyed_frame import encode_keys
 from topics.storage.snapshot import SnapshotStore
 
 GOLDEN = Path(__file__).parent / "keys"
@@ -41,12 +40,12 @@ def write_all(root: Path) -> None:
     for name in ("journal", "snapshots"):
         fs.make_dirs(str(root / name))
     journal = Journal(fs, str(root / "journal"), [], 0)
-    whole = keys_head(SALT, [0], [2]) + DIGESTS[0]
-    each = keys_head(SALT, [0, 1], [1, 1]) + DIGESTS[1] + DIGESTS[2]
+    whole = encode_keys(SALT, array("I", [0]), array("I", [2]), DIGESTS[0])
+    each = encode_keys(SALT, array("I", [0, 1]), array("I", [1, 1]), DIGESTS[1] + DIGESTS[2])
     for first_seq, keys in ((5, whole), (7, each)):
-        batch = batch_from_columns([b"1", b'"two"'], tags=["t", None])
-        payload, flags = encode_payload(batch, batch.render(first_seq, TS), keys=keys)
-        journal.write(journal.frame(Kind.KEYED, payload, 1, first_seq, 2, TS, flags))
+        write = codec.from_values([b"1", b'"two"'], None, None, ["t", None])
+        rows = codec.encode([write], first_seq, TS)
+        journal.write([FrameDraft(Kind.KEYED, (keys, rows.payload), 1, first_seq, 2, TS, rows.flags)])
     journal.close()
     state = SnapshotState(1000, 500, 6, 2, TS, [], {AllKeys.name: KEYS})
     SnapshotStore(fs, str(root / "snapshots")).write(encode(state))

@@ -16,7 +16,7 @@ from topics.log.lifecycle import CreatePayload
 from topics.log.lives import Lives, LivesState
 from topics.log.seal.snapshot_state import SnapshotState, encode
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.snapshot import SnapshotStore
 from topics.values.config import TopicConfig
@@ -36,8 +36,8 @@ def write_all(root: Path) -> None:
     for name in ("journal", "snapshots"):
         fs.make_dirs(str(root / name))
     journal = Journal(fs, str(root / "journal"), [], 0)
-    journal.write(journal.frame(Kind.CREATE_AGAIN, msgspec.msgpack.encode(AGAIN), topic_id=5, ts=TS))
-    journal.write(journal.frame(Kind.CURSOR, msgspec.msgpack.encode(REMOVED), ts=TS))
+    journal.write([FrameDraft(Kind.CREATE_AGAIN, msgspec.msgpack.encode(AGAIN), topic_id=5, ts=TS)])
+    journal.write([FrameDraft(Kind.CURSOR, msgspec.msgpack.encode(REMOVED), ts=TS)])
     journal.close()
     state = SnapshotState(1000, 500, 6, 2, TS, [], {Lives.name: LIVES, Cursors.name: CURSORS})
     SnapshotStore(fs, str(root / "snapshots")).write(encode(state))

@@ -15,7 +15,7 @@ from tests.golden.make_owned_stages import TS, write_files
 from topics.flow.stages.identities import NamedCommit, OwnedCommit, StageRange, pack_digests
 from topics.flow.stages.spool import names_digest, part_path, stage_key
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
 
 GOLDEN = Path(__file__).parent / "named_stages"
@@ -44,8 +44,8 @@ def commits() -> list[OwnedCommit]:
 def write_journal(fs: Filesystem, directory: str) -> None:
     journal = Journal(fs, directory, [], 0)
     for commit in commits():
-        fact = journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(commit), ts=TS)
-        journal.write(journal.frame_of(Kind.GROUP, fact, ts=TS))
+        fact = FrameDraft(Kind.OWNED_STAGE, msgspec.msgpack.encode(commit), ts=TS)
+        journal.write([FrameDraft(Kind.GROUP, [fact], ts=TS)])
     journal.close()
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from topics import codec
 from topics.flow.stages.identities import Commit, Identities, OwnedCommit, StageRange
 from topics.log.seal.snapshot_state import SnapshotState, encode
-from topics.log.write.append_frame import encode_payload
-from topics.log.write.batch import batch_from_columns
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.snapshot import SnapshotStore
 
@@ -30,12 +29,11 @@ COMMITS = [
 
 def write_journal(fs: Filesystem, directory: str) -> None:
     journal = Journal(fs, directory, [], 0)
-    batch = batch_from_columns([b"5", b"6"])
-    payload, flags = encode_payload(batch, batch.render(5, TS))
-    append = journal.frame(Kind.APPEND, payload, ts=TS, topic_id=1, first_seq=5, count=2, flags=flags)
-    for commit, records in zip(COMMITS, (append, []), strict=True):
-        fact = journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(commit), ts=TS)
-        journal.write(journal.frame_of(Kind.GROUP, [*records, *fact], ts=TS))
+    rows = codec.encode([codec.from_values([b"5", b"6"], None, None, None)], 5, TS)
+    append = FrameDraft(Kind.APPEND, rows.payload, ts=TS, topic_id=1, first_seq=5, count=2, flags=rows.flags)
+    for commit, records in zip(COMMITS, ([append], []), strict=True):
+        fact = FrameDraft(Kind.OWNED_STAGE, msgspec.msgpack.encode(commit), ts=TS)
+        journal.write([FrameDraft(Kind.GROUP, [*records, fact], ts=TS)])
     journal.close()
 
 

@@ -13,7 +13,7 @@ import msgspec
 from topics.flow.pipelines import Pipelines, Report
 from topics.log.seal.snapshot_state import SnapshotState, encode
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.snapshot import SnapshotStore
 
@@ -30,7 +30,7 @@ def write_all(root: Path) -> None:
         fs.make_dirs(str(root / name))
     journal = Journal(fs, str(root / "journal"), [], 0)
     for told in TOLD:
-        journal.write(journal.frame(Kind.PIPELINE, msgspec.msgpack.encode(told), ts=TS))
+        journal.write([FrameDraft(Kind.PIPELINE, msgspec.msgpack.encode(told), ts=TS)])
     journal.close()
     state = SnapshotState(1000, 500, 6, 2, TS, [], {Pipelines.name: [FAILED, RUNNING]})
     SnapshotStore(fs, str(root / "snapshots")).write(encode(state))

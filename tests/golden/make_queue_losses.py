@@ -16,7 +16,7 @@ from topics.flow.queues.losses import LossState
 from topics.flow.queues.registry import Queues
 from topics.log.seal.snapshot_state import SnapshotState, encode
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.snapshot import SnapshotStore
 
@@ -34,8 +34,8 @@ def write_all(root: Path) -> None:
     for name in ("journal", "snapshots"):
         fs.make_dirs(str(root / name))
     journal = Journal(fs, str(root / "journal"), [], 0)
-    journal.write(journal.frame(Kind.QUEUE_LOSSES, msgspec.msgpack.encode(LOSSES), ts=TS))
-    journal.write(journal.frame(Kind.LEASE, msgspec.msgpack.encode(JOBS), topic_id=5, ts=TS))
+    journal.write([FrameDraft(Kind.QUEUE_LOSSES, msgspec.msgpack.encode(LOSSES), ts=TS)])
+    journal.write([FrameDraft(Kind.LEASE, msgspec.msgpack.encode(JOBS), topic_id=5, ts=TS)])
     journal.close()
     state = SnapshotState(1000, 500, 7, 2, TS, [], {LossJournal.name: LOSSES, Queues.name: [(5, 2, JOBS)]})
     SnapshotStore(fs, str(root / "snapshots")).write(encode(state))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.golden.make_adopted import ADOPTED, DATA, GOLDEN, SEGMENT, TOPIC, TS, write_all
 from tests.golden.same_bytes import assert_same_bytes
-from topics.log.write.adopted import decode_adopted
+from topics.log.write.segment_import import decode_import
 from topics.storage.fileheader import version_of
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
@@ -21,7 +21,7 @@ def test_frames_and_segment_are_read(tmp_path: Path) -> None:
     assert [frame.kind for frame in frames] == [Kind.CLOCK, Kind.ADOPT, Kind.OWNED_STAGE]
     assert {frame.ts for frame in frames} == {TS}
     adopted = frames[1]
-    assert (adopted.topic_id, decode_adopted(adopted)) == (TOPIC, ADOPTED)
+    assert (adopted.topic_id, decode_import(adopted)) == (TOPIC, ADOPTED)
     with Segment(Filesystem(), str(golden / "segments" / file_name(SEGMENT))) as segment:
         entry = segment.entry(TOPIC, ADOPTED.base)
         segment.verify(entry)

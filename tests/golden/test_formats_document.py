@@ -11,6 +11,7 @@ import pytest
 
 from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
 from tests.golden.make_keys import GOLDEN as KEYS
+from topics.codec.stored import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.flow.cursors import Cursors, FormerCursors
 from topics.flow.kept_cursors import Cursor
 from topics.flow.pipelines import Pipelines, Report
@@ -43,12 +44,10 @@ from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import GONE_TIMES, RunState, SnapshotState, TopicState
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.all_keys import TopicState as KeysOfTopic
-from topics.log.write.append_frame import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.storage import cold_files, identity, journal, journal_reader, segment, snapshot, witness
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
-from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
-from topics.storage.journal import encode_header
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header, encode_header
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()
 JOURNAL = (GOLDEN / "journal" / journal.file_name(0)).read_bytes()
@@ -144,7 +143,7 @@ def test_frame_header() -> None:
     for name in values.keys() - {"magic", "header_checksum", "ahead_high", "ahead_low"}:
         assert values[name] == getattr(header, name)
     ahead = FILE_HEADER_BYTES + HEADER_BYTES
-    data = encode_header(Kind.APPEND, 0, 1, 1, 1, 2**50, 0, 0, 0, ahead_ms=2**47 + 5)
+    data = encode_header(Kind.APPEND, 0, 1, 1, 1, 2**50, 0, 0, 2**47 + 5, position=0, synced=0)
     values = read("Frame header", bytes(ahead) + data, ahead)
     assert (values["ahead_high"], values["ahead_low"]) == (2**15, 5)
     values = read("Frame header", JOURNAL, FILE_HEADER_BYTES)

@@ -36,9 +36,9 @@ from topics.flow.stages import identities
 from topics.flow.stages.parts import read_part
 from topics.flow.stages.spool import SUFFIX, part_path, stage_key
 from topics.log.lifecycle import CreatePayload
+from topics.log.recover.small_frames import rows_of
 from topics.log.remove.deletion import Selector
 from topics.log.seal.snapshot_state import decode
-from topics.log.write.append_frame import decode_payload
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import JournalReader
@@ -131,23 +131,23 @@ def test_flow_payloads(frames: list[Frame]) -> None:
     assert identities._unowned.decode(payloads[9]) == COMMITTED
 
 
+def u32(values: bytes) -> list[int]:
+    return memoryview(values).cast("I").tolist()
+
+
 def test_append_payloads(frames: list[Frame]) -> None:
-    batch, rows, hops = decode_payload(frames[1].payload, 2, frames[1].flags)
-    assert rows == b'{"$seq":1,"$ts":%d,"data":1}\n{"$seq":2,"$ts":%d,"data":"two"}\n' % (TS, TS)
-    assert (list(batch.data_lens), batch.meta_lens, batch.nodes, batch.tags, hops) == (
-        [1, 5],
-        None,
-        None,
-        None,
-        None,
-    )
-    batch, rows, hops = decode_payload(frames[2].payload, 2, frames[2].flags)
-    assert rows == (
+    rows = rows_of(frames[1])
+    assert rows.text == b'{"$seq":1,"$ts":%d,"data":1}\n{"$seq":2,"$ts":%d,"data":"two"}\n' % (TS, TS)
+    assert (u32(rows.data_lens), rows.size) == ([1, 5], 6)
+    assert (rows.meta_lens, rows.nodes, rows.tags, rows.hops) == (None, None, None, None)
+    rows = rows_of(frames[2])
+    assert rows.text == (
         b'{"$seq":3,"$ts":%d,"$node":"n1","data":3}\n{"$seq":4,"$ts":%d,"data":[4],"meta":{"a":1}}\n'
         % (TS, TS)
     )
-    assert (list(batch.data_lens), batch.meta_lens) == ([1, 3], [0, 7])
-    assert (batch.nodes, batch.tags, hops) == (["n1", None], ["t1", "t2"], b"\0\1")
+    assert rows.meta_lens is not None
+    assert (u32(rows.data_lens), u32(rows.meta_lens)) == ([1, 3], [0, 7])
+    assert (rows.nodes, rows.tags, rows.hops) == (["n1", None], ["t1", "t2"], b"\0\1")
 
 
 def test_segment(golden: Path) -> None:

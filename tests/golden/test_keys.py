@@ -8,9 +8,9 @@ import msgspec
 
 from tests.golden.make_keys import DIGESTS, GOLDEN, KEYS, SALT, TS, write_all
 from tests.golden.same_bytes import assert_same_bytes
+from topics.log.recover.small_frames import rows_of
 from topics.log.seal.snapshot_state import decode
 from topics.log.write.all_keys import AllKeys, KeysState
-from topics.log.write.append_frame import decode_payload
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import JournalReader
@@ -30,27 +30,12 @@ def test_frames_are_read(tmp_path: Path) -> None:
         (Kind.APPEND, 7, 2),
         (Kind.KEYED, 7, 2),
     ]
-    batch, rows, hops = decode_payload(frames[0].payload, 2, frames[0].flags)
-    assert rows == b'{"$seq":5,"$ts":%d,"data":1}\n{"$seq":6,"$ts":%d,"data":"two"}\n' % (TS, TS)
-    assert (list(batch.data_lens), batch.tags, hops) == ([1, 5], ["t", None], None)
+    rows = rows_of(frames[0])
+    assert rows.text == b'{"$seq":5,"$ts":%d,"data":1}\n{"$seq":6,"$ts":%d,"data":"two"}\n' % (TS, TS)
+    assert (rows.size, rows.tags, rows.hops) == (6, ["t", None], None)
     whole, each = (decode_keys(frame.payload) for frame in frames[1::2])
     assert (whole.salt, [*whole.offsets], [*whole.counts], whole.digests) == (SALT, [0], [2], DIGESTS[0])
     assert ([*each.offsets], [*each.counts], each.digests) == ([0, 1], [1, 1], DIGESTS[1] + DIGESTS[2])
-
-
-class Asked:
-    """A write with a key, and what it is told."""
-
-    count = 1
-
-    def __init__(self) -> None:
-        self.answer: tuple[int, int] | None = None
-
-    def answer_as(self, first_seq: int, count: int) -> None:
-        self.answer = first_seq, count
-
-    def fail(self, error: Exception) -> None:
-        raise error
 
 
 def test_the_snapshot_is_read_and_its_keys_are_found(tmp_path: Path) -> None:
@@ -64,12 +49,10 @@ def test_the_snapshot_is_read_and_its_keys_are_found(tmp_path: Path) -> None:
     topic.keep_keys = lambda keys: setattr(topic, "keys", keys)
     all_keys = AllKeys(Settings(), bytes(16), lambda _: topic)  # type: ignore[arg-type,return-value]
     all_keys.load(state.extensions[AllKeys.name])
-    found = []
-    for key in (b"a", b"b", b"c"):
-        asked = Asked()
-        topic.keys.take(key, asked, TS + 5)
-        found.append(asked.answer)
-    assert found == [None, (7, 1), (8, 1)], "the first was let go before"
+    keys = topic.keys
+    found = [keys.find(keys.digest(key), TS + 5) for key in (b"a", b"b", b"c")]
+    # The first key expired before the snapshot.
+    assert found == [None, (7, 1), (8, 1)]
 
 
 def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:

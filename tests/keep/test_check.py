@@ -91,8 +91,8 @@ def test_segments_that_only_the_journal_knows(tmp_path: Path) -> None:
     lab.stop()
     outcome = check(lab.directory)
     assert (outcome.json["findings"], outcome.json["records"]) == ([], 11)
-    (adopted,) = lab.segment_files()
-    adopted.unlink()
+    (imported,) = lab.segment_files()
+    imported.unlink()
     found = problems(lab.directory)
     assert any("journal says that seqs 2 to 6 of topic" in text for text in found), found
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab, QuickDisk
+from tests.support.appending import append
 from tests.support.damage import flip
 from topics.flow.pins import Pins
 from topics.flow.upkeep import Upkeep
@@ -21,7 +22,6 @@ from topics.keep import purge as purge_module
 from topics.keep.purge import Purge, Purges
 from topics.keep.purge_segments import FilePlan, SegmentPurge
 from topics.log.read.render import Shape
-from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.cold_files import Owner, write_owner
 from topics.storage.filesystem import AHEAD, File, Filesystem
@@ -427,8 +427,8 @@ def _data(lab: Lab, topic: str) -> list[Any]:
 
 
 def _append(lab: Lab, topic: str, record: dict[str, Any], written: list[int]) -> None:
-    request = parse_append(json.dumps({"records": [record]}).encode(), None)
-    lab.engine.append(topic, request, lambda op: written.append(op.first_seq), _raise)
+    body = json.dumps({"records": [record]}).encode()
+    append(lab.engine, topic, body, lambda appended: written.append(appended.first_seq), _raise)
 
 
 def _raise(error: Exception) -> None:

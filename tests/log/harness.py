@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.appending import Appended, ByHand, append
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.read.page import Page
@@ -20,8 +22,6 @@ from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import parse_append
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES
@@ -138,12 +138,25 @@ class Lab:
         )
         return created
 
-    def write(self, name: str, *records: Any, key: str | None = None, **request: Any) -> AppendOp:
+    def write(self, name: str, *records: Any, key: str | None = None, **request: Any) -> Appended:
         """Each record is a dictionary with `data`, or a bare value that becomes the data."""
         body = {"records": [r if isinstance(r, dict) and "data" in r else {"data": r} for r in records]}
-        parsed = parse_append(json.dumps(body | request).encode(), None if key is None else key.encode())
-        op: AppendOp = self.commit(lambda done, fail: self.engine.append(name, parsed, done, fail))
-        return op
+        text = json.dumps(body | request).encode()
+        given = None if key is None else key.encode()
+        appended: Appended = self.commit(
+            lambda done, fail: append(self.engine, name, text, done, fail, key=given)
+        )
+        return appended
+
+    def turn(self, *requests: tuple[str, bytes] | tuple[str, bytes, str]) -> list[Appended | ApiError]:
+        """Append requests (name, body, key) that arrive in one turn of the loop; return their results."""
+        results: dict[int, Appended | ApiError] = {}
+        for index, (name, body, *keys) in enumerate(requests):
+            note = partial(results.__setitem__, index)
+            key = keys[0].encode() if keys else None
+            self.engine.append(ByHand(name, body, note, note, key))
+        self.engine.queue.sync_now()
+        return [results[index] for index in range(len(requests))]
 
     def write_each(self, name: str, count: int, **fields: Any) -> None:
         """`count` writes of one small record."""

@@ -11,21 +11,19 @@ from array import array
 from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.harness import Lab, records
+from tests.support.appending import rows_of
+from topics.codec import StoredRows
 from topics.keep.check_columns import column_findings
 from topics.log.run import _LARGE_ROWS, HotColumns, Run
-from topics.log.write.append_request import parse_append
-from topics.log.write.arrow_batch import check_batch
-from topics.log.write.batch import Batch, batch_from_columns
 from topics.storage.segment import DEAD, LIVE
 from topics.values.clock import ManualClock
 
-pytestmark = pytest.mark.usefixtures("both_ways")
+pytestmark = pytest.mark.usefixtures("both_codecs")
 
 # Four of these make a run large enough for the next one to be given room.
 LARGE = "x" * 20_000
@@ -94,12 +92,12 @@ def test_the_columns_end_where_the_rows_do(lab: Lab) -> None:
 
 @pytest.mark.parametrize("room", [0, 1000])
 def test_what_is_taken_back_leaves_its_room(room: int) -> None:
-    columns, batch = HotColumns(1, room), batch_from_columns([b"1", b"2"], None, None, None)
+    columns = HotColumns(1, room)
     for first in (1, 3):
-        columns.extend(batch, batch.render(first, 5), 5)
+        columns.extend(rows_of([b"1", b"2"], first, 5))
     weight = columns.weight
     assert columns.truncate(2) == weight - columns.weight
-    columns.extend(batch, batch.render(3, 5), 5)
+    columns.extend(rows_of([b"1", b"2"], 3, 5))
     assert columns.weight == weight
     rows = bytes(columns.view().rows).splitlines()
     assert [row[8:9] for row in rows] == [b"1", b"2", b"3", b"4"]
@@ -116,22 +114,11 @@ def test_small_runs_get_no_room(lab: Lab) -> None:
 PLAIN = [b"1", b'"two"', b"[3,3,3]"]
 
 
-def columnar(data: list[bytes]) -> Batch:
-    return check_batch(pa.RecordBatch.from_pydict({"data": [text.decode() for text in data]}))
-
-
-def as_json(data: list[bytes]) -> Batch:
-    return parse_append(b'{"records":[%b]}' % b",".join(b'{"data":%b}' % text for text in data)).batch
-
-
-@pytest.mark.parametrize("made", [as_json, columnar, batch_from_columns])
 @pytest.mark.parametrize("first", [1, 8, 97, 10**15 - 2], ids=str)
 @pytest.mark.parametrize("ts", [0, 7, 1_700_000_000_000])
-def test_plain_rows_tell_how_long_their_data_is(
-    made: Callable[[list[bytes]], Batch], first: int, ts: int
-) -> None:
-    batch, columns = made(PLAIN), HotColumns(first)
-    columns.extend(batch, batch.render(first, ts), ts)
+def test_plain_rows_tell_how_long_their_data_is(first: int, ts: int) -> None:
+    columns = HotColumns(first)
+    columns.extend(rows_of(PLAIN, first, ts))
     assert columns.data_lens is None, "nothing is kept"
     assert columns.view().data_lens.tolist() == [1, 5, 7]
     assert [columns.size_between(index, index + 1) for index in range(3)] == [1, 5, 7]
@@ -148,9 +135,9 @@ def test_plain_rows_tell_how_long_their_data_is(
 )
 def test_lengths_are_kept_from_the_first_record_on_that_is_not_plain(other: dict[str, list]) -> None:
     columns = HotColumns(9)
-    plain, mixed = batch_from_columns(PLAIN), batch_from_columns([b"22", b"333"], **other)
-    for first, batch in ((9, plain), (12, mixed), (14, plain)):
-        columns.extend(batch, batch.render(first, first), first)
+    columns.extend(rows_of(PLAIN, 9, 9))
+    columns.extend(rows_of([b"22", b"333"], 12, 12, **other))
+    columns.extend(rows_of(PLAIN, 14, 14))
     lengths = [1, 5, 7, 2, 3, 1, 5, 7]
     assert columns.data_lens is not None
     assert list(columns.data_lens) == columns.view().data_lens.tolist() == lengths
@@ -162,8 +149,8 @@ def test_lengths_are_kept_from_the_first_record_on_that_is_not_plain(other: dict
 
 
 def test_tags_are_not_in_the_rows() -> None:
-    columns, batch = HotColumns(1), batch_from_columns(PLAIN, tags=["a", None, "b"])
-    columns.extend(batch, batch.render(1, 5), 5)
+    columns = HotColumns(1)
+    columns.extend(rows_of(PLAIN, 1, 5, tags=["a", None, "b"]))
     assert columns.data_lens is None
     assert columns.view().data_lens.tolist() == [1, 5, 7]
 
@@ -187,10 +174,9 @@ def test_lengths_and_offsets_are_true_whatever_came_before(
     for data, kind, later, closed in written:
         ts += later
         extra = [b"{}" if kind == "metas" else 'é"n', *[None] * (len(data) - 1)]
-        batch = batch_from_columns(data, **({} if kind == "plain" else {kind: extra}))
-        first = base + len(truth)
-        rows += batch.render(first, ts)
-        columns.extend(batch, batch.render(first, ts), ts)
+        added = rows_of(data, base + len(truth), ts, **({} if kind == "plain" else {kind: extra}))
+        rows += bytes(added.text)
+        columns.extend(added)
         truth += [(text, len(text) + 2 * (kind == "metas" and not at)) for at, text in enumerate(data)]
         if closed:
             columns.close()
@@ -226,9 +212,9 @@ def test_single_writes_read_back_together_keep_their_times(make_lab: Callable[..
     assert view.data_lens.tolist() == [11] * 12
 
 
-def plain(hot: HotColumns, size: int) -> None:
-    """Adds one row of this size."""
-    hot.extend_plain(b"x" * size, [hot.size + size], 1000)
+def plain(hot: HotColumns, size: int, ts: int = 1000) -> None:
+    """Add one row of this size."""
+    hot.extend(StoredRows(b"x" * (size - 1) + b"\n", bytes(4), 1, ts))
 
 
 def test_rows_that_fill_their_room_exactly_stay_in_it() -> None:
@@ -241,7 +227,7 @@ def test_rows_that_fill_their_room_exactly_stay_in_it() -> None:
     plain(hot, 1)
     assert type(hot.rows) is bytearray
     assert not hot.has_to_move(1000)
-    assert bytes(hot.rows) == b"x" * 11
+    assert bytes(hot.rows) == b"xxx\nxxxxx\n\n"
 
 
 @pytest.mark.parametrize(("less", "room"), [(0, _LARGE_ROWS + _LARGE_ROWS // 8), (1, 0)])
@@ -254,8 +240,7 @@ def test_room_is_made_for_what_follows_a_large_run(less: int, room: int) -> None
 @pytest.mark.parametrize("hops", [None, b"\0\1\2"])
 def test_the_beginning_of_columns_is_a_copy_of_its_records(hops: bytes | None) -> None:
     hot = HotColumns(5)
-    batch = batch_from_columns([b"1", b"22", b"333"])
-    hot.extend(batch, batch.render(5, 1000), 1000, hops)
+    hot.extend(rows_of([b"1", b"22", b"333"], 5, 1000, hops=hops))
     short = HotColumns.beginning(hot.view(), 2)
     assert bytes(short.rows) == bytes(hot.rows)[: hot.ends[1]]
     assert (short.hops is None) is (hops is None)
@@ -265,12 +250,12 @@ def test_the_beginning_of_columns_is_a_copy_of_its_records(hops: bytes | None) -
 def test_what_is_taken_back_takes_its_time_along() -> None:
     hot = HotColumns(1)
     for ts in (1000, 2000, 3000):
-        hot.extend_plain(b"x", [hot.size + 1], ts)
+        plain(hot, 1, ts)
     hot.truncate(1)
     assert hot.view().ts.tolist() == [1000]
     plain(hot, 1)
     assert hot.view().ts.tolist() == [1000, 1000]
-    hot.extend_plain(b"x", [hot.size + 1], 2000)
+    plain(hot, 1, 2000)
     assert hot.view().ts.tolist() == [1000, 1000, 2000]
 
 

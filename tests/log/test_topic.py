@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.log.harness import T0, Lab
+from tests.support.appending import rows_of
 from topics.log.remove import ledger
 from topics.log.remove.tags import parse_match
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
-from topics.log.write.batch import batch_from_columns
 
 
 @pytest.fixture
@@ -24,9 +24,7 @@ def topic(lab: Lab) -> Topic:
 
 
 def assign(topic: Topic, count: int, *, ephemeral: bool = False) -> None:
-    batch = batch_from_columns([b"1"] * count)
-    rows = batch.render(topic.assigned + 1, T0)
-    topic.assign(batch, rows, T0, 0, ephemeral=ephemeral)
+    topic.append(rows_of([b"1"] * count, topic.assigned + 1, T0), 0, is_kept=not ephemeral)
 
 
 def spans(topic: Topic, first: int, stop_before: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import pytest
 from tests.model.traffic import WAYS, drive
 from tests.support import sanitised
 
-TURNS = {"accelerated": 90, "in python": 60, "sanitised": 45}
+TURNS = {"native": 90, "python": 60, "sanitised": 45}
 
 
 def a_way(way: str) -> str:

@@ -1,6 +1,6 @@
 """Writers on many connections of a real server, whose requests come in one and the same turn of its loop.
 
-    python -m tests.model.traffic --turns 2000 --seed 1 [--sanitised | --without-accelerator] [--small-disk]
+    python -m tests.model.traffic --turns 2000 --seed 1 [--sanitised | --codec python] [--small-disk]
 
 The server is stopped while requests are sent to it, so that it finds all of them at once: small writes with
 and without idempotency keys, retries in the turn of the first write, bundles, what is not plain, deletes, and
@@ -28,7 +28,7 @@ from tests.fuzz.servers import sanitise
 from tests.kill.small_disk import SmallDisk, mounted
 from tests.model.wires import Wires, Write, request
 from tests.support import ServerProcess, sanitised
-from topics.values.accelerator import SWITCH
+from topics import codec
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "disk": {},
@@ -57,8 +57,12 @@ LATELY = 60
 # What a server answers that has no room.
 REFUSED = (503, 507)
 SMALL_DISK_MIB = 28
-# How a server may run; whatever the tests run with.
-WAYS: dict[str, dict[str, str]] = {"accelerated": {SWITCH: ""}, "in python": {SWITCH: "off"}, "sanitised": {}}
+# The environment of a server, by its codec.
+WAYS: dict[str, dict[str, str]] = {
+    "native": {codec.SWITCH: ""},
+    "python": {codec.SWITCH: "python"},
+    "sanitised": {},
+}
 
 
 @dataclass
@@ -405,8 +409,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--small-disk", action="store_true", help="which runs full now and then; for root")
     way = parser.add_mutually_exclusive_group()
-    for name, option in (("sanitised", "--sanitised"), ("in python", "--without-accelerator")):
-        way.add_argument(option, dest="way", action="store_const", const=name, default="accelerated")
+    way.add_argument("--codec", dest="way", choices=("native", "python"), default="native")
+    way.add_argument("--sanitised", dest="way", action="store_const", const="sanitised")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         counts = drive(Path(directory), given.way, given.turns, given.seed, small_disk=given.small_disk)

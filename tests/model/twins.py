@@ -14,13 +14,13 @@ from msgspec import UNSET
 
 from tests.log.harness import Lab, account, records
 from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
+from tests.support.appending import append
 from topics.log.lifecycle import put_topic
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
 from topics.log.remove.deletion import DeleteOutcome
 from topics.log.remove.tags import TagMatch
 from topics.log.topic import Topic
-from topics.log.write.append_request import parse_append
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 
@@ -73,9 +73,9 @@ class Twins:
         assert self._append(name, drafts, key) == expected
 
     def _append(self, name: str, drafts: list[Draft], key: str | None) -> Any:
-        request = parse_append(body(drafts, key))
+        text = body(drafts, key)
         try:
-            op = self.lab.commit(lambda done, fail: self.lab.engine.append(name, request, done, fail))
+            op = self.lab.commit(lambda done, fail: append(self.lab.engine, name, text, done, fail))
         except ApiError as refusal:
             return refusal.code
         return op.first_seq, op.last_seq, op.head_seq, op.created, op.deduped
@@ -163,11 +163,10 @@ class Twins:
     ) -> None:
         engine, topic = self.lab.engine, self.lab.topic(name)
         if isinstance(step, list):
-            request = parse_append(body(step))
-            engine.append(name, request, lambda op: answered(op.last_seq), failed)
+            append(engine, name, body(step), lambda op: answered(op.last_seq), failed)
         elif isinstance(step, KeyedWrite):
-            request = parse_append(body(step.drafts, step.key))
-            engine.append(name, request, lambda op: answered(op.last_seq), failed)
+            text = body(step.drafts, step.key)
+            append(engine, name, text, lambda op: answered(op.last_seq), failed)
         elif isinstance(step, tuple):
             engine.delete_records(topic, None, tag_match(step), answered, failed)
         elif isinstance(step, frozenset):

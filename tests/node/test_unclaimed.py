@@ -13,7 +13,7 @@ from tests.cli.command import refused, topics
 from tests.log.harness import Lab
 from tests.node.lab import NodeLab
 from topics.log.recover.recovery import RecoveryFailed
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 
 # Of no release so far.
 FUTURE_KIND = 200
@@ -66,7 +66,7 @@ def test_nor_does_it_pass_over_their_frames(lab: NodeLab, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("is_below_a_snapshot", [False, True])
 def test_a_frame_that_no_release_knows(lab: NodeLab, tmp_path: Path, is_below_a_snapshot: bool) -> None:
-    lab.engine.queue.note(lab.engine.journal.frame(FUTURE_KIND, b"what it says", ts=lab.engine.now()))
+    lab.engine.queue.note([FrameDraft(FUTURE_KIND, b"what it says", ts=lab.engine.now())])
     lab.write("t", "after it")
     if is_below_a_snapshot:
         lab.checkpoint()
@@ -77,7 +77,7 @@ def test_a_frame_that_no_release_knows(lab: NodeLab, tmp_path: Path, is_below_a_
 
 
 def with_a_future_frame(lab: NodeLab) -> None:
-    lab.engine.queue.note(lab.engine.journal.frame(FUTURE_KIND, b"what it says", ts=lab.engine.now()))
+    lab.engine.queue.note([FrameDraft(FUTURE_KIND, b"what it says", ts=lab.engine.now())])
     lab.kill()
 
 

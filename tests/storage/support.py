@@ -10,7 +10,7 @@ import numpy as np
 from topics.storage.columns import Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
-from topics.storage.frame import Frame, Kind
+from topics.storage.frame import Frame, FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.journal_reader import Damage, JournalReader
 
@@ -91,7 +91,7 @@ class FullDisk(Filesystem):
 def append(journal: Journal, first_seq: int, payload: bytes = b"payload", *, topic_id: int = 1) -> int:
     """Write one frame with one record; returns its position."""
     position = journal.position
-    journal.write(journal.frame(Kind.APPEND, payload, topic_id=topic_id, first_seq=first_seq, count=1, ts=9))
+    journal.write([FrameDraft(Kind.APPEND, payload, topic_id, first_seq, count=1, ts=9)])
     return position
 
 

@@ -12,7 +12,7 @@ from topics.storage import ahead as module
 from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import AHEAD, Filesystem, Room
-from topics.storage.frame import Frame, Kind
+from topics.storage.frame import Frame, FrameDraft, Kind
 from topics.storage.journal import Journal, file_name
 from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.reserve import SHARE, Reserve
@@ -215,9 +215,9 @@ def test_a_refused_write_cuts_them_off(written: Written) -> None:
 
 
 def test_frames_before_zeros_can_be_taken_back(written: Written) -> None:
-    frame = written.journal.frame(Kind.APPEND, b"refused", topic_id=1, first_seq=3, count=1)
-    written.journal.write(frame)
-    void_frames(written.journal, [frame])
+    begin = written.journal.position
+    written.journal.write([FrameDraft(Kind.APPEND, b"refused", topic_id=1, first_seq=3, count=1)])
+    void_frames(written.journal, [(begin, written.journal.position)])
     written.journal.close()
     assert seqs(list(written.reader().frames())) == [1, 2]
 

@@ -24,22 +24,15 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.storage.support import FS, append, columns, journal_files, new_journal, sync
+from tests.support.appending import rows_of
+from topics.codec.stored import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS, StoredRows
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.seal.snapshot_state import decode as decode_state
-from topics.log.write.append_frame import (
-    HAS_HOPS,
-    HAS_META,
-    HAS_NODES,
-    HAS_TAGS,
-    decode_payload,
-    encode_payload,
-)
-from topics.log.write.batch import batch_from_columns
 from topics.storage import snapshot
 from topics.storage.columns import Columns
 from topics.storage.fileheader import ForeignFile, checksum
-from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Kind, decode_header
-from topics.storage.journal import decode_file_header, encode_file_header, encode_header, file_name
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Kind, decode_header, encode_header
+from topics.storage.journal import decode_file_header, encode_file_header, file_name
 from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.segment import MAGIC as SEGMENT_MAGIC
 from topics.storage.segment import TRAILER_BYTES, Segment, SegmentDamaged, SegmentWriter
@@ -201,8 +194,15 @@ def test_a_damaged_journal_yields_only_what_was_written_at_length(data: st.DataO
 @quick
 @given(st.binary(max_size=2000), POSITIONS, POSITIONS)
 @example(encode_file_header(0) + FRAME_MAGIC_BYTES * 500, 0, 10**6)
-@example(encode_file_header(0) + encode_header(4, 0, 1, 1, 1, 1, 0, 0, 2**32 - 1) * 20, 0, 10**6)
-@example(encode_file_header(0) + encode_header(4, 0, 1, 1, 1, 1, 2**64 - 1, checksum(b""), 0), 0, 0)
+@example(
+    encode_file_header(0) + encode_header(4, 0, 1, 1, 1, 1, 0, 2**32 - 1, position=0, synced=0) * 20, 0, 10**6
+)
+@example(
+    encode_file_header(0)
+    + encode_header(4, 0, 1, 1, 1, 1, checksum(b""), 0, position=2**64 - 1, synced=2**64 - 1),
+    0,
+    0,
+)
 def test_arbitrary_bytes_are_no_journal(data: bytes, start: int, proven: int) -> None:
     check_scan({file_name(0): data}, start, proven)
 
@@ -379,22 +379,28 @@ def test_append_payloads_come_back(data: st.DataObject) -> None:
         st.none(), st.lists(st.one_of(st.none(), st.text(max_size=5)), min_size=count, max_size=count)
     )
     metas = [b"{}" if n else None for n in data.draw(st.lists(st.booleans(), min_size=count, max_size=count))]
-    batch = batch_from_columns(values, metas, data.draw(texts), data.draw(texts))
     hops = data.draw(st.one_of(st.none(), st.binary(min_size=count, max_size=count)))
-    rows = batch.render(10, 20)
-    payload, flags = encode_payload(batch, rows, hops)
-    found, found_rows, found_hops = decode_payload(memoryview(payload), count, flags)
-    assert (found.count, found_rows, found_hops) == (count, rows, hops)
-    assert found.data_lens == batch.data_lens
-    assert found.meta_lens == batch.meta_lens
-    assert (found.nodes, found.tags) == (batch.nodes, batch.tags)
+    rows = rows_of(values, 10, 20, metas=metas, nodes=data.draw(texts), tags=data.draw(texts), hops=hops)
+    found = StoredRows.read(memoryview(rows.payload), count, rows.flags, 10, 20)
+    assert (found.count, found.size, found.text, found.ends) == (
+        count,
+        rows.size,
+        bytes(rows.text),
+        rows.ends,
+    )
+    assert (found.data_lens, found.meta_lens) == (rows.data_lens, rows.meta_lens)
+    assert (found.nodes, found.tags, found.hops) == (rows.nodes, rows.tags, hops)
 
 
-FULL_PAYLOAD = encode_payload(
-    batch_from_columns([b"1", b'"two"', b"[3]"], [None, b"{}", None], ["n", None, "m"], [None, "t", "t"]),
-    b"{row 1}\n{row 2}\n{row 3}\n",
-    b"\0\1\2",
-)[0]
+FULL_PAYLOAD = rows_of(
+    [b"1", b'"two"', b"[3]"],
+    1,
+    5,
+    metas=[None, b"{}", None],
+    nodes=["n", None, "m"],
+    tags=[None, "t", "t"],
+    hops=b"\0\1\2",
+).payload
 
 
 @quick
@@ -406,7 +412,7 @@ FULL_PAYLOAD = encode_payload(
 def test_nonsense_in_an_append_payload_only_raises(payload: bytes, count: int, flags: int) -> None:
     with bounded_memory():
         try:
-            decode_payload(memoryview(payload), count, flags)
+            StoredRows.read(memoryview(payload), count, flags, 1, 5)
         except PAYLOAD_ERRORS:
             pass
 

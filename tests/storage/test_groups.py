@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.storage.support import FS
-from topics.storage.frame import Frame, Kind
+from topics.storage.frame import Frame, FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.journal_reader import Damage, JournalReader
 
@@ -11,15 +11,15 @@ from topics.storage.journal_reader import Damage, JournalReader
 def write_group(directory: Path) -> tuple[Journal, int]:
     """A frame, a group of three, another frame; returns where the group begins."""
     journal = Journal(FS, str(directory), [], 0)
-    journal.write(journal.frame(Kind.CLOCK, b"first"))
+    journal.write([FrameDraft(Kind.CLOCK, b"first")])
     begin = journal.position
     members = [
-        *journal.frame(Kind.APPEND, b"x" * 5000, topic_id=3, first_seq=7, count=2, ts=11, flags=1),
-        *journal.frame(Kind.DELETE, b"", topic_id=4),
-        *journal.frame(Kind.STAGE, b"fact"),
+        FrameDraft(Kind.APPEND, b"x" * 5000, topic_id=3, first_seq=7, count=2, ts=11, flags=1),
+        FrameDraft(Kind.DELETE, b"", topic_id=4),
+        FrameDraft(Kind.STAGE, b"fact"),
     ]
-    journal.write(journal.frame(Kind.GROUP, b"".join(members)))
-    journal.write(journal.frame(Kind.CLOCK, b"last"))
+    journal.write([FrameDraft(Kind.GROUP, members)])
+    journal.write([FrameDraft(Kind.CLOCK, b"last")])
     journal.close()
     return journal, begin
 

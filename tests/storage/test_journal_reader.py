@@ -8,8 +8,8 @@ from tests.storage.support import FS, NotedDisk, append, in_file, journal_files,
 from tests.support.damage import flip
 from topics.storage import fileheader, journal_reader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
-from topics.storage.frame import HEADER_BYTES, Frame, Kind
-from topics.storage.journal import ADOPTING_VERSION, MAGIC, Journal, encode_header, file_name
+from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header
+from topics.storage.journal import ADOPTING_VERSION, MAGIC, Journal, file_name
 from topics.storage.journal_reader import PROOF, QUARANTINE, Damage, JournalReader
 
 FRAME = HEADER_BYTES + len(b"payload")
@@ -345,7 +345,8 @@ def test_proof_outlives_the_cut_that_takes_it_along(tmp_path: Path) -> None:
 def forged(synced: int) -> bytes:
     payload = b"never written by us"
     digest = journal_reader.checksum(payload)
-    return encode_header(Kind.DROP, 0, 1, 1, 666, 1, synced, digest, len(payload)) + payload
+    header = encode_header(Kind.DROP, 0, 1, 1, 666, 1, digest, len(payload), position=synced, synced=synced)
+    return header + payload
 
 
 def test_a_frame_inside_a_torn_payload_is_not_a_frame(tmp_path: Path) -> None:

@@ -8,15 +8,16 @@ import pytest
 
 from tests.storage.support import FS, append, journal_files, new_journal, scan, sync
 from topics.storage.filesystem import File
-from topics.storage.frame import HEADER_BYTES, Frame, Kind, decode_header
+from topics.storage.frame import HEADER_BYTES, Frame, FrameDraft, Kind, decode_header
 from topics.storage.journal import Journal, JournalFile
 from topics.storage.void_frames import void_frames
 
 
-def write(journal: Journal, seq: int, payload: bytes = b"payload") -> list[bytes]:
-    frame = journal.frame(Kind.APPEND, payload, topic_id=1, first_seq=seq, count=1, ts=5)
-    journal.write(frame)
-    return frame
+def write(journal: Journal, seq: int, payload: bytes = b"payload") -> tuple[int, int]:
+    """Write one frame; return where it begins and ends in the journal."""
+    begin = journal.position
+    journal.write([FrameDraft(Kind.APPEND, payload, topic_id=1, first_seq=seq, count=1, ts=5)])
+    return begin, journal.position
 
 
 def frames(directory: Path) -> list[Frame]:
@@ -69,34 +70,45 @@ def test_its_payload_may_never_have_reached_the_disk(tmp_path: Path) -> None:
 
 def test_an_operation_of_several_frames_goes_whole(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
-    reserve = journal.frame(Kind.RESERVE, b"\x01", topic_id=1)
-    record = journal.frame(Kind.APPEND, b"x" * 5000, topic_id=1, first_seq=1, count=1)
-    journal.write([*reserve, *record])
+    reserve = FrameDraft(Kind.RESERVE, b"\x01", topic_id=1)
+    record = FrameDraft(Kind.APPEND, b"x" * 5000, topic_id=1, first_seq=1, count=1)
+    journal.write([reserve, record])
+    end = journal.position
     append(journal, 2)
-    void_frames(journal, [[*reserve, *record]])
+    void_frames(journal, [(0, end)])
     journal.close()
     assert [(frame.kind, frame.first_seq) for frame in frames(tmp_path)] == [(Kind.APPEND, 2)]
 
 
-def test_of_frames_that_are_alike_the_last_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("voided", [0, 1])
+def test_of_frames_that_are_alike_only_the_one_in_the_range_goes(tmp_path: Path, voided: int) -> None:
     journal = new_journal(tmp_path)
-    first = journal.position
-    frame = write(journal, 1)
+    ranges = [write(journal, 1)]
     append(journal, 2)
-    write(journal, 1)
-    void_frames(journal, [frame])
+    ranges.append(write(journal, 1))
+    void_frames(journal, [ranges[voided]])
     journal.close()
-    assert [found.position for found in frames(tmp_path) if found.first_seq == 1] == [first]
+    left = ranges[1 - voided][0]
+    assert [found.position for found in frames(tmp_path) if found.first_seq == 1] == [left]
+
+
+def test_ranges_may_come_in_any_order_and_be_empty(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    ranges = [write(journal, seq) for seq in (1, 2, 3, 4)]
+    nothing = (ranges[1][0], ranges[1][0])
+    void_frames(journal, [ranges[3], nothing, ranges[0]])
+    journal.close()
+    assert found_seqs(tmp_path) == [2, 3]
 
 
 def test_across_files_and_with_the_heads_that_speak_of_it(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
     append(journal, 1)
     sync(journal)
-    heads = journal.frame(Kind.HEADS, b"\x90")
-    journal.write(heads)
+    heads = FrameDraft(Kind.HEADS, b"\x90")
+    journal.write([heads])
     second = write(journal, 2)
-    journal.write(heads)
+    journal.write([heads])
     journal.rotate()
     third = write(journal, 3)
     append(journal, 4)

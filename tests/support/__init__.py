@@ -7,8 +7,8 @@ waiting      until something is true in another thread or process
 damage       bytes flipped and files cut short
 directories  what lies in them, before and after
 arrow        records as an Arrow stream
-accelerated  with the accelerator and without it
-sanitised    with an accelerator whose every access to memory is checked
+codecs       the native codec and the one in Python
+sanitised    a native codec whose every access to memory is checked
 descriptors  a few low ones, kept for Spark
 stores       object stores on this machine
 google       another one, written here

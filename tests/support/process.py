@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tests.support.answers import Answer
 from tests.support.waiting import eventually
-from topics.values.accelerator import SWITCH
+from topics import codec
 
 
 def free_port() -> int:
@@ -47,8 +47,8 @@ class ServerProcess:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            # Tests and benchmarks that run without the accelerator mean the servers that they start.
-            if not name.startswith("TOPICS_") or name == SWITCH
+            # A codec that is chosen for the tests is chosen for their servers, too.
+            if not name.startswith("TOPICS_") or name == codec.SWITCH
         }
         ours = {
             "TOPICS_PORT": "0",

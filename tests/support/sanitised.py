@@ -1,11 +1,11 @@
-"""The accelerator with every access to memory checked, for a process that preloads the checker."""
+"""The native codec with every access to memory checked, for a process that preloads the checker."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-from scripts import accelerate
+from scripts import build_native
 
 _FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 # Python does not free everything at its end, so what it has then is not asked for. For memory to be told from
@@ -19,8 +19,8 @@ _LINES = 60
 
 def library() -> str | None:
     """The checker's, where there is a compiler that has one."""
-    command = accelerate.compiler()
-    if command is None or not accelerate.headers():
+    command = build_native.compiler()
+    if command is None or not build_native.headers():
         return None
     asked = [*command, "-print-file-name=libasan.so"]
     found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
@@ -29,9 +29,9 @@ def library() -> str | None:
 
 
 def build(folder: Path) -> Path:
-    """The module, in this folder."""
+    """Compile the module into this folder."""
     folder.mkdir(exist_ok=True)
-    made, said = accelerate.build(folder, _FLAGS)
+    made, said = build_native.build(folder, _FLAGS)
     if made is None:
         raise RuntimeError(said)
     return made

@@ -76,9 +76,7 @@ def _main(arguments: "Sequence[str] | None") -> int:
     if not words or words[0] in ("-h", "--help"):
         return _print(_overview())
     if words[0] == "--version":
-        from topics.values.accelerator import described
-
-        return _print(f"topics {topics.__version__}\naccelerator: {described()}")
+        return _print(_version())
     from topics.cli.work import MISTAKE, REFUSED, answering, tell
 
     if words[0] == "__complete":
@@ -94,6 +92,16 @@ def _main(arguments: "Sequence[str] | None") -> int:
     except Exception as error:
         tell(f"this should not happen: {type(error).__name__}: {error}")
         return REFUSED
+
+
+def _version() -> str:
+    version = f"topics {topics.__version__}"
+    try:
+        from topics import codec
+    except ModuleNotFoundError:
+        # Only the server has a codec, and its dependencies are not installed.
+        return version
+    return f"{version}\ncodec: {codec.NAME}"
 
 
 def _run(words: list[str]) -> int:

@@ -11,13 +11,10 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from topics.client.errors import InvalidData
-from topics.values import accelerator
 
 T = TypeVar("T")
 _PLAIN = frozenset((str, int, bool, type(None)))
 _encode = msgspec.json.Encoder().encode
-# Whether it is JSON beyond doubt; what is doubtful is for `check_json`. Only where it was compiled.
-_is_json = None if accelerator.native is None else accelerator.native.is_json
 
 
 def check_json(value: Any) -> None:
@@ -55,10 +52,7 @@ def _check_key(key: Any) -> None:
 
 def encode_json(value: Any) -> bytes:
     try:
-        if _is_json is not None:
-            if not _is_json(value):
-                check_json(value)
-        elif type(value) is dict:  # as most records are, and flat: no call for each
+        if type(value) is dict:  # most records are flat, so each value needs no call
             for key, inner in value.items():
                 if type(inner) not in _PLAIN or type(key) is not str:
                     check_json(value)

@@ -5,8 +5,8 @@
     queues/   claim, ack, nack ─▶ leases ─▶ dead letters
     stages/   bulk writes in parts ─▶ one commit under an identity
 
-`doors` stands before the log: every append passes one door, every read the other, and `governor` (how much
-pressure there is) and `pacing` (whose turn it is) decide there.
+`admission` stands before the log: every append and every read passes it. `governor` (how much pressure there
+is) and `pacing` (whose turn it is) decide there.
 
 Beside them, for the sake of all: `upkeep` (rotation, checkpoints, old segments moved to the second
 tier), `freed_memory` (kept for what comes next, and given back), `large_deletes` (files asked ahead),

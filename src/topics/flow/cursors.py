@@ -13,7 +13,7 @@ import msgspec
 
 from topics.flow.kept_cursors import Cursor, KeptCursor, KeptCursors
 from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op, Topic
-from topics.storage import Frame, Kind
+from topics.storage import Frame, FrameDraft, Kind
 from topics.values import ApiError, invalid, is_topic_name, limit_reached
 
 # Of the topics of one name.
@@ -165,8 +165,8 @@ class Cursors(Extension):
         fact = (moved.consumer, moved.cursor) if topic is not None else (moved.consumer, moved.cursor, name)
         topic_id = 0 if topic is None else topic.id
         payload = msgspec.msgpack.encode(fact)
-        frame = engine.journal.frame(Kind.CURSOR, payload, topic_id=topic_id, ts=engine.now())
-        engine.queue.submit(as_op(frame, topic, apply, fail, sync=False))
+        frame = FrameDraft(Kind.CURSOR, payload, topic_id=topic_id, ts=engine.now())
+        engine.queue.submit(as_op([frame], topic, apply, fail, sync=False))
 
     def _apply(self, topic: str, moved: _Moved, used_ts: int) -> None:
         if moved.cursor is None:

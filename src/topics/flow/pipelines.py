@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op
-from topics.storage import Frame, Kind
+from topics.storage import Frame, FrameDraft, Kind
 from topics.values import ApiError, invalid, is_topic_name, limit_reached
 
 MAX_PIPELINES = 1000
@@ -120,8 +120,8 @@ class Pipelines(Extension):
         self, told: _Told, apply: Callable[[Op], None], fail: Fail, as_op: type[CallbackOp] = CallbackOp
     ) -> None:
         engine = self._engine
-        frame = engine.journal.frame(Kind.PIPELINE, msgspec.msgpack.encode(told), ts=engine.now())
-        engine.queue.submit(as_op(frame, None, apply, fail, sync=False))
+        frame = FrameDraft(Kind.PIPELINE, msgspec.msgpack.encode(told), ts=engine.now())
+        engine.queue.submit(as_op([frame], None, apply, fail, sync=False))
 
     # --- as an extension of the log ---------------------------------------------------------------------
 

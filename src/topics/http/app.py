@@ -13,7 +13,7 @@ from topics.http.console.system import SystemRoutes
 from topics.http.door.base_path import parse_base_path
 from topics.http.door.callers import parse_hosts, parse_origins
 from topics.http.door.keys import KeyRing, is_revoked, read_keys
-from topics.http.door.listen_address import refuse_exposure_without_keys
+from topics.http.door.listen_address import refuse_exposure_without_keys, shown_address
 from topics.http.door.readiness import Readiness
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.metrics.routes import Metrics
@@ -44,7 +44,6 @@ from topics.http.routes.streams.watch import WatchRoutes
 from topics.http.routes.topics import TopicRoutes
 from topics.http.server import Server, tls_context
 from topics.http.tracing import start_tracing
-from topics.http.wire.channel import shown_address
 from topics.http.wire.routing import Route
 from topics.node.node import Node
 from topics.storage import Filesystem
@@ -147,7 +146,7 @@ class Application:
             *PipelineRoutes(service, node.pipelines).routes(),
             *StageRoutes(service, node.stages).routes(),
             *AdminRoutes(node).routes(),
-            *RouterRoutes(node.routers, node.doors).routes(),
+            *RouterRoutes(node.routers, node.admission).routes(),
             *self.watches.routes(),
             *self.tails.routes(),
             *self.tickets.routes(),
@@ -216,7 +215,7 @@ class Application:
             log.error("%s; the keys stay as they were", error)
             return
         gone = self._keyring.replace(keys)
-        self.server.context.known_requests.forget()
+        self.server.context.known_heads.forget()
         if gone:
             self.watches.end_revoked()
             self.tails.end_revoked()

@@ -16,17 +16,20 @@ from pathlib import Path
 from topics.http.door.base_path import parse_base_path
 from topics.http.door.callers import Callers
 from topics.http.door.keys import KeyRing
-from topics.http.door.listen_address import is_loopback, listen_address, refuse_exposure_without_keys
+from topics.http.door.listen_address import (
+    is_loopback,
+    listen_address,
+    refuse_exposure_without_keys,
+    shown_address,
+)
 from topics.http.door.readiness import Readiness
 from topics.http.door.tickets import Tickets
-from topics.http.wire.channel import shown_address
+from topics.http.wire.connection import Connection
 from topics.http.wire.context import Limits, Timeouts, WireContext
-from topics.http.wire.crowd import Crowd
-from topics.http.wire.http1 import Connection
 from topics.http.wire.protocol_choice import ALPN, SecureStart
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import Route, RouteTree
-from topics.values import ConfigError, Settings, accelerator
+from topics.values import ConfigError, Settings
 
 logger = logging.getLogger("topics.http")
 
@@ -123,11 +126,6 @@ class Server:
             self._unbind()
             raise
         begin: type[Connection | SecureStart] = Connection if self._tls is None else SecureStart
-        if self._tls is None and accelerator.native is not None:
-            context = self.context
-            context.crowd = Crowd(
-                context.loop, context.known_requests, context.heads, context.readiness, Connection
-            )
         for bound in self._sockets:
             self._listeners.append(
                 await self.context.loop.create_server(
@@ -183,9 +181,7 @@ class Server:
         else:
             await self._drain()
             await self._cut_off(self._timeouts)
-            self.context.partings.finish()
-            if self.context.crowd is not None:
-                self.context.crowd.close()
+            self.context.close_callbacks.finish()
         await _call_all(self.on_stopped)
 
     def _unbind(self) -> None:
@@ -207,14 +203,14 @@ class Server:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
         for connection in (*self.context.connections, *self.context.streams):
-            connection.transport.close()
+            connection.close()
         # Closing waits for clients to read what they were sent, which some never do.
         for _ in range(50):
             if not (self.context.connections or self.context.streams):
                 return
             await asyncio.sleep(_DRAIN_POLL_S)
         for connection in (*self.context.connections, *self.context.streams):
-            connection.transport.abort()
+            connection.abort()
         await asyncio.sleep(0)
 
 

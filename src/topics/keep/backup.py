@@ -15,7 +15,7 @@ from typing import Any
 from topics.keep.backup_directory import FORMAT, BackupStore, Copied, Manifest
 from topics.keep.directory import directories_of, require_all_segments, snapshot_states
 from topics.keep.steps import Steps
-from topics.log import SnapshotState, decode, decode_adopted
+from topics.log import SnapshotState, decode, decode_import
 from topics.storage import (
     CREATIONS,
     FILE_HEADER_BYTES,
@@ -85,7 +85,7 @@ def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
             if item.kind == Kind.CLOCK_SET_BACK:
                 now, set_back = item.ts, item.position
             elif item.kind == Kind.ADOPT:
-                adopted.add(decode_adopted(item).segment)
+                adopted.add(decode_import(item).segment)
             now = max(now, item.clock_ms)
             if newest is None or item.position >= newest.position:
                 _follow(item, topics)

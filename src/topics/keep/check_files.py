@@ -8,7 +8,7 @@ import numpy as np
 
 from topics.keep.check_columns import run_findings
 from topics.keep.check_journal import NOTE, PROBLEM, Finding, JournalCheck
-from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode, decode_adopted
+from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode, decode_import
 from topics.storage import (
     DEAD,
     LIVE,
@@ -62,7 +62,7 @@ class DirectoryCheck:
         for number, state in self.states.items():
             path = self._dirs.snapshot_path(number)
             yield from self._check_state(path, state)
-        yield from self._check_strangers({decode_adopted(frame).segment for frame in checked.adoptions})
+        yield from self._check_strangers({decode_import(frame).segment for frame in checked.adoptions})
 
     # --- snapshots --------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class DirectoryCheck:
         """What no snapshot knows yet is where the journal says."""
         known_to = max((state.position for state in self.states.values()), default=0)
         for frame in frames:
-            run = decode_adopted(frame)
+            run = decode_import(frame)
             entry, _, _ = self._runs.get((run.segment, frame.topic_id, run.base), (None, None, None))
             is_there = entry is not None and (entry.count, entry.first_ts) == (run.count, run.ts)
             if frame.position >= known_to and not is_there:

@@ -32,6 +32,7 @@ from topics.log.read.render import STORED, Shape
 from topics.log.read.tombstone import Tombstone, hole_reason, passed_over
 from topics.log.recover.recovery import Recovery, RecoveryFailed
 from topics.log.recover.reload import is_loaded, load_rows
+from topics.log.recover.small_frames import rows_of
 from topics.log.remove.deletion import DeleteOutcome, Selector, apply_delete, note_unfound, wanted_records
 from topics.log.remove.ledger import CAP, DELETED, KIND_NAMES, LOST, TRIM, TTL
 from topics.log.remove.removal import lose_runs, settle_floor, surviving_damage
@@ -39,37 +40,23 @@ from topics.log.remove.retention import enforce_caps, expire
 from topics.log.remove.search import Search, Wanted, answer
 from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns, Run
-from topics.log.seal.adopted_files import AdoptedFiles
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.seal.sealer import SegmentPlan
 from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
 from topics.log.topic import Topic
-from topics.log.write.adopted import decode_adopted
-from topics.log.write.adoption import Adoption, adopt, begin_adoption
-from topics.log.write.append import AppendOp, admit_total, append_to
-from topics.log.write.append_form import (
-    AppendBody,
-    AppendForm,
-    decode_append,
-    key_apart,
-)
-from topics.log.write.append_frame import decode_payload
-from topics.log.write.append_request import (
-    AppendRequest,
-    check_append,
-    column_request,
-    disables_backpressure,
-    parse_append,
-)
-from topics.log.write.batch import Batch, batch_from_columns
+from topics.log.write.append import Append, AppendOp, Judgement, admit_total, judge
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
-from topics.log.write.gather import SMALL_BODY_BYTES, gather
-from topics.log.write.group import Amount, admit_group, append_group
-from topics.log.write.idempotency import KeyedWrite, MaybeRetry, checked_key, keys_kept_ms
-from topics.log.write.large_append import LargeBatch, cut_records, large_request, request_of
-from topics.log.write.large_json import LARGE_BYTES, Cut, ItemLimits, compacted, cut_out
+from topics.log.write.group import Amount, Part, admit_group, append_group
+from topics.log.write.idempotency import check_key, keys_kept_ms
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.log.write.reservation import cover, extend_if_short
-from topics.log.write.together import Addressed, Sent, Share, Together, TogetherOp
+from topics.log.write.segment_import import (
+    ImportFiles,
+    ImportOp,
+    ImportPart,
+    begin_import,
+    decode_import,
+    finish_import,
+)

@@ -25,6 +25,7 @@ from topics.storage import (
     Ahead,
     Directories,
     Filesystem,
+    FrameDraft,
     Journal,
     Kind,
     Reserve,
@@ -32,7 +33,15 @@ from topics.storage import (
     SnapshotStore,
     Witness,
 )
-from topics.values import MAX_HOPS, NS_PER_MS, Clock, Settings, effective_priority, topic_not_found
+from topics.values import (
+    MAX_HOPS,
+    NS_PER_MS,
+    Clock,
+    InvariantViolated,
+    Settings,
+    effective_priority,
+    topic_not_found,
+)
 
 
 class Core:
@@ -124,6 +133,17 @@ class Core:
             if topic.config.ttl_ms:
                 expire(topic, now)
 
+    def note_written(self, topic: Topic, count: int) -> None:
+        """Count records that the journal gets. Its file will end with the head of their topic."""
+        self.touched.add(topic)
+        self.counters.frames += count
+
+    def take_segment_number(self) -> int:
+        """The number of the next segment file."""
+        number = self.next_segment
+        self.next_segment += 1
+        return number
+
     # --- finding ----------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Topic | None:
@@ -148,7 +168,12 @@ class Core:
     def refresh(self, topic: Topic) -> None:
         """Let time have its effect before anything is said about the topic."""
         if topic.config.ttl_ms:
-            expire(topic, self.now())
+            try:
+                expire(topic, self.now())
+            except InvariantViolated as error:
+                if not self.recovered:
+                    raise
+                self.queue.give_up(error)
             if topic.ttl_unnoted and self.recovered and self.queue.failure is None:
                 # A reader is about to be told why they are gone; that has to stay the reason.
                 self.note_lines(topic)
@@ -158,7 +183,7 @@ class Core:
     def note_lines(self, topic: Topic) -> None:
         """Journal the loss lines themselves, for once: replay would not find them again."""
         lines = msgspec.msgpack.encode((topic.cap_hi, topic.ttl_hi))
-        if self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now())):
+        if self.queue.note([FrameDraft(Kind.LINES, lines, topic_id=topic.id, ts=self.now())]):
             topic.lines_noted()
         else:
             self.owed_lines.add(topic)

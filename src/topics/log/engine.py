@@ -5,6 +5,7 @@ Its operations on records are written where they belong: a method here is the fu
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -12,20 +13,20 @@ from topics.log.core import Core
 from topics.log.extension import Extension
 from topics.log.read import page
 from topics.log.remove import deletion
-from topics.log.write import append as appending
+from topics.log.write.append import Append, assign
 from topics.log.write.commit_queue import CommitQueue
 from topics.log.write.operation import CallbackOp
-from topics.storage import ROTATE_BYTES, Journal, Kind
+from topics.storage import ROTATE_BYTES, FrameDraft, Journal, Kind
 from topics.values import WritesOff, moment
 
 log = logging.getLogger("topics")
 
 
 class Engine(Core):
+    append: Callable[[Append], None]
     # What is left to do of the start.
     _finish_start: Callable[[], bool] | None = None
 
-    append = appending.append
     delete_records = deletion.delete_records
     preview_delete = deletion.preview_delete
     submit_delete = deletion.submit_delete
@@ -84,7 +85,9 @@ class Engine(Core):
     def start(self, journal: Journal) -> None:
         """All there was has been read: from here on frames are taken."""
         self.journal = journal
-        self.queue = CommitQueue(journal, self.witness, self.counters, self.reserve)
+        self.queue = CommitQueue(journal, self.witness, self.counters, self.reserve, partial(assign, self))
+        # Append the records of a request, together with all that this turn of the event loop brings.
+        self.append = self.queue.enqueue
         self.totals.start_counting()
         self.clock_mark.start(self._write_mark, self._submit_mark)
 
@@ -95,27 +98,24 @@ class Engine(Core):
         self.clock_lead.look()
 
     def _write_mark(self, ms: int) -> bool:
-        return self.queue.failure is None and self.queue.note_synced(self._mark(ms))
+        return self.queue.failure is None and self.queue.note_synced([_mark(ms)])
 
     def _submit_mark(self, ms: int, done: Callable[[], None]) -> None:
         if self.queue.is_stuck:
             return
-        self.queue.submit(CallbackOp(self._mark(ms), None, lambda _: done(), lambda _: None, sync=True))
-
-    def _mark(self, ms: int) -> list[bytes]:
-        return self.journal.frame(Kind.CLOCK, b"", ts=ms)
+        self.queue.submit(CallbackOp([_mark(ms)], None, lambda _: done(), lambda _: None, sync=True))
 
     def _set_back(self, now_ms: int) -> bool:
         """The clock was set back to here. What age had taken by then stays gone, and time goes on."""
         shown_ms = self.shown_time.floor_ms
         if self._may_write_again:
             # What waits was asked for at the time before, and has to stand before it in the journal.
-            if self.queue.is_stuck or self.queue.waiting or self.queue.held:
+            if self.queue.is_stuck or self.queue.has_unwritten:
                 return False
             lines = [(topic.id, topic.cap_hi, topic.ttl_hi) for topic in self.by_id.values() if topic.ttl_hi]
             payload = msgspec.msgpack.encode((shown_ms, lines))
-            frame = self.journal.frame(Kind.CLOCK_SET_BACK, payload, ts=now_ms)
-            if not self.queue.note_synced(frame) and self._may_write_again:
+            frame = FrameDraft(Kind.CLOCK_SET_BACK, payload, ts=now_ms)
+            if not self.queue.note_synced([frame]) and self._may_write_again:
                 return False
         self.forget_later_times(shown_ms, now_ms)
         self.shown_time.restart(shown_ms, now_ms)
@@ -132,8 +132,8 @@ class Engine(Core):
         if self.journal.current_bytes >= ROTATE_BYTES:
             self.rotate()
 
-    def rotate_to_adopt(self) -> bool:
-        """Whether the journal goes on in a file that may adopt segments."""
+    def rotate_to_import(self) -> bool:
+        """Make sure that the journal goes on in a file that may import segments; False if it cannot."""
         if not self.journal.may_adopt:
             self.rotate(to_adopt=True)
         return self.journal.may_adopt
@@ -151,8 +151,8 @@ class Engine(Core):
         held = {topic for topic in self.touched if self.queue.holds(topic)}
         touched = (topic for topic in self.touched - held if not topic.dropped)
         heads = sorted((topic.id, topic.assigned) for topic in touched)
-        frame = self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now())
-        if self.queue.note(frame) and self.queue.rotate(to_adopt=to_adopt):
+        frame = FrameDraft(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now())
+        if self.queue.note([frame]) and self.queue.rotate(to_adopt=to_adopt):
             self.touched = held
             self.queue.counters.rotations += 1
 
@@ -173,3 +173,7 @@ class Engine(Core):
         self.store.close()
         self.reserve.close()
         self.witness.close(clean=clean)
+
+
+def _mark(ms: int) -> FrameDraft:
+    return FrameDraft(Kind.CLOCK, b"", ts=ms)

@@ -15,7 +15,7 @@ from topics.log.remove.retention import enforce_caps, expire, would_remove
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
-from topics.storage import Kind
+from topics.storage import FrameDraft, Kind
 from topics.values import ApiError, TopicConfig, check_config, limit_reached, require_topic_name
 
 
@@ -42,6 +42,7 @@ def put_topic(
     `only_new`: a topic that is there stays as it is. `last_check` may refuse when all else is in order.
     `evicted` is told, before `done`, how many records the caps of the config have taken.
     """
+    core.queue.assign_pending()
     topic = _to_be_changed(core, name, config, only_new=only_new)
     last_check()
     if topic is None:
@@ -49,7 +50,7 @@ def put_topic(
         return
     core.refresh(topic)
     now = core.now()
-    frame = core.journal.frame(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
+    frame = FrameDraft(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
     target, lines = topic, (topic.cap_hi, topic.ttl_hi)
 
     def apply(op: Op) -> None:
@@ -58,7 +59,7 @@ def put_topic(
         done(False)
         target.wake()
 
-    core.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
+    core.queue.submit(CallbackOp([frame], topic, apply, fail, sync=True))
 
 
 def _to_be_changed(core: Core, name: str, config: TopicConfig, *, only_new: bool) -> Topic | None:
@@ -117,7 +118,7 @@ def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], 
     core.witness.reserved(topic.reserved)
     payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
     kind = Kind.CREATE if first_life else Kind.CREATE_AGAIN
-    frame = core.journal.frame(kind, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=now)
+    frame = FrameDraft(kind, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=now)
 
     def apply(op: Op) -> None:
         _show(core, topic)
@@ -129,7 +130,7 @@ def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], 
         core.by_id.pop(topic.id, None)
         fail(error)
 
-    core.queue.submit(Creation(frame, topic, apply, undo, sync=True))
+    core.queue.submit(Creation([frame], topic, apply, undo, sync=True))
     return topic
 
 
@@ -180,6 +181,7 @@ def add_recovered(
 
 
 def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
+    core.queue.assign_pending()
     topic = core.find(name)
     if topic is None:
         done(False)
@@ -187,7 +189,7 @@ def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], Non
     target = topic
     core.refresh(target)
     refuse_unless_empty(target, if_empty)
-    frame = core.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=core.now())
+    frame = FrameDraft(Kind.DROP, b"", topic_id=target.id, ts=core.now())
     # Behind the time, as above: a refusal must not leave the name free.
     core.queue.require_room(1)
     # The name is free at once, so that a write behind this one starts a new instance.
@@ -203,7 +205,7 @@ def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], Non
         insort(core.sorted_names, name)
         fail(error)
 
-    core.queue.submit(CallbackOp(frame, target, apply, undo, sync=True))
+    core.queue.submit(CallbackOp([frame], target, apply, undo, sync=True))
 
 
 def refuse_unless_empty(topic: Topic, if_empty: bool) -> None:

@@ -9,7 +9,7 @@ from struct import pack
 import numpy as np
 
 from topics.storage import U32
-from topics.values import accelerator
+from topics.storage.filesystem import Buffer
 
 # Packed ends have their upper half in common above so many bits.
 _BITS = 16
@@ -25,17 +25,10 @@ class Names:
         self.names: list[str] = []
 
     def encode(self, values: Sequence[str | None]) -> "array[int]":
-        """In as few bytes each as the highest code takes."""
+        """Return the code of each value, in as few bytes as the highest code takes."""
         codes = self._codes
         if codes is None:
             codes = self._codes = {None: 0} | {name: code for code, name in enumerate(self.names, 1)}
-        if accelerator.native is not None and type(values) is list:
-            text = accelerator.native.encode(values, codes, self.names)
-        else:
-            text = self._encode(values, codes)
-        return array(_width(len(self.names)), text)
-
-    def _encode(self, values: Sequence[str | None], codes: dict[str | None, int]) -> bytes:
         try:
             found = list(map(codes.__getitem__, values))
         except KeyError:
@@ -44,8 +37,11 @@ class Names:
                     self.names.append(value)
                     codes[value] = len(self.names)
             found = list(map(codes.__getitem__, values))
-        # All at once, which takes half of what an array does with one after the other.
-        return pack(f"{len(found)}{_width(len(self.names))}", *found)
+        # `bytes` and `pack` convert all codes in one call, in half of the time that an array takes.
+        if len(self.names) < 1 << 8:
+            return array("B", bytes(found))
+        width = "H" if len(self.names) < 1 << 16 else "I"
+        return array(width, pack(f"{len(found)}{width}", *found))
 
     def close(self, count: int) -> None:
         """No more of the `count` values are expected: give back what only writing needs."""
@@ -112,19 +108,12 @@ def whole_codes(column: "array[int] | None") -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, column.typecode).astype(np.uint32)
 
 
-def grow(column: "array[int] | None", before: int, values: Sequence[int] | None, count: int) -> "array[int]":
-    """Columns appear with the first record that needs them; those before and between have zero."""
+def grow(column: "array[int] | None", before: int, values: Buffer | None, count: int) -> "array[int]":
+    """A column with `count` more u32 values. Records without a value, and those before the column, get 0."""
     if column is None:
         column = array("I", bytes(4 * before))
-    if values is None:
-        column.frombytes(bytes(4 * count))
-    else:
-        column.extend(values)
+    column.frombytes(bytes(4 * count) if values is None else values)
     return column
-
-
-def _width(highest: int) -> str:
-    return "B" if highest < 1 << 8 else "H" if highest < 1 << 16 else "I"
 
 
 def grow_codes(

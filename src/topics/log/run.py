@@ -8,14 +8,17 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
+from topics.codec import AnyRows
 from topics.log.packing import Names, PackedEnds, copied, grow, grow_codes, view, whole_codes
 from topics.log.seal.snapshot_state import RunState
-from topics.log.write.batch import Batch
 from topics.storage import DEAD, I64, U8, U32, Columns, around_data, total_at
 
+# From which record on which time holds, the first from index 0.
+Times: TypeAlias = list[tuple[int, int]]
 # Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
 _FEW = 64
 # What a record takes in the columns beside its row, and a name that occurs for the first time, roughly: a
@@ -24,8 +27,6 @@ RECORD_BYTES = 16
 _NAME_BYTES = 224
 # Runs that take less grow as they please.
 _LARGE_ROWS = 64 * 1024
-# A run that begins with so many bytes of rows does not copy them.
-_KEPT_ROWS = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -80,94 +81,61 @@ class HotColumns:
             hot.hops = bytearray(columns.hops[:count].tobytes())
         return hot
 
-    def restamp(self, base: int, ts: int) -> None:
-        """They are of one batch, which gets other seqs and another time than was thought."""
-        self.base, self.ts_values[0] = base, ts
-
     def has_to_move(self, more_bytes: int) -> bool:
         """Rows could not be added without copying all that are there."""
         return type(self.rows) is memoryview and self.size + more_bytes > len(self.rows)
 
-    def extend_plain(self, rows: bytes, ends: list[int], ts: int) -> int:
-        """The same as `extend` for records that have nothing but a row, and none that are there have more."""
-        times = self.ts_values
-        if not times or times[-1] != ts:
-            self.ts_starts.append(len(self.ends))
-            times.append(ts)
-        there, end = self.rows, ends[-1]
-        if there.__class__ is not bytearray and end <= len(there):
-            there[self.size : end] = rows
-            self.size = end
-        else:
-            self._add_rows(rows, end)
-        self.ends.fromlist(ends)  # type: ignore[union-attr]
-        added = len(rows) + RECORD_BYTES * len(ends)
-        self.weight += added
-        return added
+    def extend(self, rows: AnyRows, times: Times | None = None) -> int:
+        """Add encoded records; return by how much the weight has grown.
 
-    def _add_rows(self, rows: bytes | memoryview, end: int) -> None:
-        there, offset = self.rows, self.size
-        if there.__class__ is bytearray:
-            there += rows
-        elif end <= len(there):
-            there[offset:end] = rows
-        else:
-            self.rows = bytearray(there[:offset])
-            self.rows += rows
-        self.size = end
-
-    def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
-        """Returns by how much the weight has grown."""
+        `times` says from which record on which time holds, if not all have the time of `rows`.
+        """
         ends = self.ends
         if isinstance(ends, PackedEnds):
             ends = self.ends = ends.unpacked()
-        before = len(ends)
+        before, offset, count = len(ends), self.size, rows.count
+        nodes, tags, meta_lens, text = rows.nodes, rows.tags, rows.meta_lens, rows.text
         if self.data_lens is not None:
-            self.data_lens.extend(batch.data_lens)
-        elif batch.nodes is not None or batch.meta_lens is not None:
+            self.data_lens.frombytes(rows.data_lens)
+        elif nodes is not None or meta_lens is not None:
             self.data_lens = array("I", self.view().data_lens.tobytes() if before else b"")
-            self.data_lens.extend(batch.data_lens)
-        offset, kept_bytes = self.size, len(rows)
-        end = offset + kept_bytes
-        if (
-            not offset
-            and kept_bytes >= _KEPT_ROWS
-            and batch.prepared is not None
-            and type(rows) is memoryview
-        ):
-            # The first of a run, and most of what it will hold: they stay in the payload that they lie in.
-            self.rows, self.size, kept_bytes = rows, end, len(batch.prepared[0])
+            self.data_lens.frombytes(rows.data_lens)
+        end, stored = offset + len(text), self.rows
+        if stored.__class__ is bytearray:
+            stored += text
+        elif end <= len(stored):
+            stored[offset:end] = text
         else:
-            self._add_rows(rows, end)
-        added = kept_bytes + RECORD_BYTES * batch.count
-        if batch.count == 1:
+            self.rows = bytearray(stored[:offset])
+            self.rows += text
+        self.size = end
+        added = len(text) + RECORD_BYTES * count
+        if count == 1:
             ends.append(end)
-        elif (behind := batch.ends_behind(offset)) is not None:
-            ends.frombytes(behind)
-        elif batch.count <= _FEW and batch.ends is None and isinstance(rows, bytes):
-            ends.extend(_few_ends(rows, offset))
+        elif count <= _FEW:
+            ends.extend([offset + row_end for row_end in memoryview(rows.ends).cast("I")])
         else:
-            row_ends = batch.row_ends(rows) if batch.ends is None else batch.ends
-            ends.frombytes((row_ends + np.uint32(offset)).tobytes())
-        if not self.ts_values or self.ts_values[-1] != ts:
-            self.ts_starts.append(before)
-            self.ts_values.append(ts)
-        if batch.meta_lens is not None or self.meta_lens is not None:
-            self.meta_lens = grow(self.meta_lens, before, batch.meta_lens, batch.count)
-        if batch.nodes is not None or self.node_codes is not None:
+            ends.frombytes((np.frombuffer(rows.ends, np.uint32) + np.uint32(offset)).tobytes())
+        for at, ts in times or ((0, rows.ts),):
+            if not self.ts_values or self.ts_values[-1] != ts:
+                self.ts_starts.append(before + at)
+                self.ts_values.append(ts)
+        if meta_lens is not None or self.meta_lens is not None:
+            self.meta_lens = grow(self.meta_lens, before, meta_lens, count)
+        if nodes is not None or self.node_codes is not None:
             known = len(self.node_names.names)
-            codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
-            self.node_codes = grow_codes(self.node_codes, before, codes, batch.count)
+            codes = None if nodes is None else self.node_names.encode(nodes)
+            self.node_codes = grow_codes(self.node_codes, before, codes, count)
             added += _NAME_BYTES * (len(self.node_names.names) - known)
-        if batch.tags is not None or self.tag_codes is not None:
+        if tags is not None or self.tag_codes is not None:
             known = len(self.tag_names.names)
-            codes = None if batch.tags is None else self.tag_names.encode(batch.tags)
-            self.tag_codes = grow_codes(self.tag_codes, before, codes, batch.count)
+            codes = None if tags is None else self.tag_names.encode(tags)
+            self.tag_codes = grow_codes(self.tag_codes, before, codes, count)
             added += _NAME_BYTES * (len(self.tag_names.names) - known)
-        if hops is not None or self.hops is not None:
+        if rows.hops is not None or self.hops is not None:
             if self.hops is None:
                 self.hops = bytearray(before)
-            self.hops += hops if hops is not None else bytes(batch.count)
+            self.hops += rows.hops if rows.hops is not None else bytes(count)
         self.weight += added
         return added
 
@@ -201,6 +169,11 @@ class HotColumns:
         self.weight -= removed
         return removed
 
+    def tags(self) -> list[str | None]:
+        """The tag of each record."""
+        names = [None, *self.tag_names.names]
+        return [] if self.tag_codes is None else [names[code] for code in self.tag_codes]
+
     def edges(self, start: int, stop: int) -> U32:
         """Where each of these rows begins, and where the last one ends."""
         ends = self.ends
@@ -231,15 +204,12 @@ class HotColumns:
         if self.data_lens is not None:
             size = sum(self.data_lens[start:stop])
             return size if self.meta_lens is None else size + sum(self.meta_lens[start:stop])
-        around = self._around_data(start)
-        if stop - start > 1 and around != self._around_data(stop - 1):
+        around = around_data(self.base + start, self.ts_at(start))
+        if stop - start > 1 and around != around_data(self.base + stop - 1, self.ts_at(stop - 1)):
             return int(self.view().sizes(start, stop).sum())
         # Digits only become more: as many in the last row as in the first means as many in all.
         row_bytes = self.ends[stop - 1] - (self.ends[start - 1] if start else 0)
         return row_bytes - (stop - start) * around
-
-    def _around_data(self, index: int) -> int:
-        return around_data(self.base + index, self.ts_at(index))
 
     def view(self) -> Columns:
         ends = self.ends
@@ -264,10 +234,6 @@ class HotColumns:
 
 def _has_gaps(indexes: np.ndarray) -> bool:
     return int(indexes[-1]) - int(indexes[0]) != len(indexes) - 1
-
-
-def _few_ends(rows: bytes, end: int) -> list[int]:
-    return [end := end + len(row) + 1 for row in rows[:-1].split(b"\n")]
 
 
 @dataclass(slots=True)
@@ -316,30 +282,20 @@ class Run:
 
     # --- growing ----------------------------------------------------------------------------------------
 
-    def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
-        """Returns by how much its weight in memory has grown."""
-        assert self.hot is not None
-        added = self.hot.weight if self.hot is batch.columns else self.hot.extend(batch, rows, ts, hops)
+    def extend(self, rows: AnyRows, times: Times | None = None) -> int:
+        """Add encoded records; return by how much the weight in memory has grown."""
+        hot = self.hot
+        assert hot is not None
+        added = hot.extend(rows, times)
         if not self.count:
-            self.first_ts = ts
-        self.last_ts = ts
-        self.count += batch.count
-        self.live_count += batch.count
-        self.live_bytes += batch.size
+            self.first_ts = rows.ts
+        self.last_ts = times[-1][1] if times else rows.ts
+        self.count += rows.count
+        self.live_count += rows.count
+        self.live_bytes += rows.size
         if self.dead is not None:
-            self.dead.extend(bytes(batch.count))
+            self.dead.extend(bytes(rows.count))
         return added
-
-    def restamp(self, first: int, times: list[tuple[int, int]]) -> None:
-        """The records from index `first` on, which are the last, were written at several times.
-
-        `times` says from which of them on which one holds; the first is what they were added with.
-        """
-        assert self.hot is not None
-        for at, ts in times[1:]:
-            self.hot.ts_starts.append(first + at)
-            self.hot.ts_values.append(ts)
-        self.last_ts = times[-1][1]
 
     def cut(self, count: int) -> int:
         """Forget everything from index `count` on (records whose commit failed); returns its weight."""

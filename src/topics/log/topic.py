@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from topics.codec import AnyRows
 from topics.log.clock_mark import ClockMark
 from topics.log.remove.gone_times import GoneTimes
 from topics.log.remove.tags import TagIndex
-from topics.log.run import HotColumns, Run
+from topics.log.run import HotColumns, Run, Times
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
-from topics.log.write.adopted import Adopted
-from topics.log.write.batch import Batch, Plain
 from topics.storage import I64
-from topics.storage.rows import rows_and_ends
-from topics.values import LIMITED, MAX_SEQ, MIB, SYNCED, TopicConfig, verdict_on
+from topics.values import MIB, InvariantViolated, TopicConfig
 
 if TYPE_CHECKING:
     from topics.log.write.idempotency import TopicKeys
@@ -73,8 +71,6 @@ class Topic(Watermarks):
     name_json: bytes = b""
     # How answers begin that say which topic, and which life of it.
     opening_json: bytes = b""
-    # What its config says about small writes.
-    verdict: int = LIMITED
     # The topic that its records are copied from, while there are routers into it.
     source: "Topic | None" = None
 
@@ -82,7 +78,6 @@ class Topic(Watermarks):
         Watermarks.__post_init__(self)
         self.name_json = self.name.encode()
         self._note_opening()
-        self.verdict = verdict_on(self.config)
 
     def _note_opening(self) -> None:
         self.opening_json = b'{"topic":"%b","epoch":%d,' % (self.name_json, self.id)
@@ -99,7 +94,6 @@ class Topic(Watermarks):
 
     def set_config(self, config: TopicConfig) -> None:
         self.config = config
-        self.verdict = verdict_on(config)
         self.note_change()
 
     def read_at(self, now_ms: int, steady_ms: int) -> None:
@@ -176,7 +170,8 @@ class Topic(Watermarks):
         """The lowest live visible seq at or above `seq`, or head + 1."""
         for run, start, stop in self.stretches(seq, self.head + 1):
             if run.live_count:
-                self.load_marks(run)
+                if run.dead_count:
+                    self.load_marks(run)
                 found = run.first_live_index(start)
                 if found < stop:
                     return run.base + found
@@ -200,11 +195,15 @@ class Topic(Watermarks):
             self.tags.forget_run(run.base)
 
     def insert_run(self, run: Run) -> None:
+        """Put a run that only the journal holds in its place."""
+        self._insert_run(run)
+        if run.hot is not None:
+            self.store.unsealed.add(self, run)
+
+    def _insert_run(self, run: Run) -> None:
         index = bisect_right(self.bases, run.base)
         self.runs.insert(index, run)
         self.bases.insert(index, run.base)
-        if run.hot is not None:
-            self.store.unsealed.add(self, run)
 
     def remove_run(self, run: Run) -> None:
         """With all that it holds, in memory and in its file."""
@@ -220,120 +219,64 @@ class Topic(Watermarks):
 
     # --- appending --------------------------------------------------------------------------------------
 
-    def assign(
-        self,
-        batch: Batch,
-        rows: bytes | memoryview,
-        ts: int,
-        position: int,
-        hops: bytes | None = None,
-        *,
-        ephemeral: bool = False,
-    ) -> Run:
-        """Put rendered records behind the visible head: they have seqs, and no reader sees them yet.
+    def append(
+        self, rows: AnyRows, position: int, *, is_kept: bool = True, times: Times | None = None
+    ) -> None:
+        """Add encoded records after the last assigned seq. No reader sees them before `publish`.
 
-        No frame that has them lies below the journal's `position`. `ephemeral`: no frame has them at all. The
-        config cannot tell: a change of it may be on its way, and in recovery it comes before the frames of
-        writes that were submitted behind it.
+        No frame that has them lies below the journal's `position`. `is_kept` is False for records that no
+        frame has at all. The config cannot tell: a change of it may be on its way, and in recovery the change
+        comes before the frames of requests that arrived after it.
         """
-        run = self._open_run(position, ephemeral, len(rows), batch.columns)
+        first_seq, count, size = self.assigned + 1, rows.count, rows.size
+        if rows.first_seq != first_seq:
+            raise InvariantViolated(
+                f"topic {self.id}: seq {rows.first_seq} cannot follow seq {self.assigned}"
+            )
+        run = self._open_run(position, len(rows.text), is_kept=is_kept)
         try:
-            if batch.generation is not None:
-                self.tags.adopt(run.base, batch.generation)
-            elif batch.tags is not None:
-                self.tags.extend(run.base, batch.tags, self.assigned + 1)
-            added = run.extend(batch, rows, ts, hops)
+            if rows.tags is not None:
+                self.tags.extend(run.base, rows.tags, first_seq)
+            added = run.extend(rows, times)
         except MemoryError:
-            self.undo_extend(run)
+            self._undo_extend(run)
             raise
-        if not ephemeral:
-            # Asked and added here, not in there: every append passes this line.
-            unsealed = self.store.unsealed
-            unsealed.bytes += added
-            if run.count >= unsealed.max_events or run.hot.size >= unsealed.max_bytes:  # type: ignore[union-attr]
-                unsealed.complete(run)
-        self.assigned += batch.count
-        self.pending_count += batch.count
-        self.pending_bytes += batch.size
-        self.totals.pending_bytes += batch.size
-        self.last_ts = ts
-        return run
-
-    def append_plain(self, plain: Plain, size: int, now: int, position: int) -> tuple[int, bytes] | None:
-        """The same as `assign` for records of nothing but data: their time and their rows.
-
-        None if there is more to it: a limit, something to be journalled first or waited for, another run. One
-        function, and nothing is looked up twice: small writes come here in every turn of the loop.
-        """
-        values, _ = plain
-        count, verdict, first_seq, ts = len(values), self.verdict, self.assigned + 1, self.last_ts
-        last_seq = self.assigned + count
-        if not (verdict and count and self.runs) or (self.pending_sync and not verdict & SYNCED):
-            return None
-        run, unsealed = self.runs[-1], self.store.unsealed
-        hot = run.hot
-        if (
-            last_seq > self.reserved
-            or last_seq > MAX_SEQ
-            or hot is None
-            or hot.data_lens is not None
-            or hot.tag_codes is not None
-            or hot.hops is not None
-            or hot.ends.__class__ is not array
-            or run.dead is not None
-            or run.frozen
-            or run.ephemeral
-            or run.base + run.count != first_seq
-            or run.count >= unsealed.max_events
-            or hot.size >= unsealed.max_bytes
-            or position < run.start_position
-        ):
-            return None
-        # Later than now where the clock was set back: the time of records never falls.
-        if now > ts:
-            ts = now
-        rows, ends = rows_and_ends(values, first_seq, ts, hot.size)
-        if hot.size > _MOVED_BYTES and hot.has_to_move(len(rows)):
-            return None
-        try:
-            added = hot.extend_plain(rows, ends, ts)
-        except MemoryError:
-            self.undo_extend(run)
-            raise
-        run.last_ts = self.last_ts = ts
-        run.count += count
-        run.live_count += count
-        run.live_bytes += size
-        unsealed.bytes += added
-        if run.count >= unsealed.max_events or hot.size >= unsealed.max_bytes:
-            unsealed.complete(run)
-        self.assigned = last_seq
+        if is_kept:
+            self.store.unsealed.grew(run, added)
+        self.assigned += count
         self.pending_count += count
         self.pending_bytes += size
         self.totals.pending_bytes += size
-        return ts, rows
+        self.last_ts = times[-1][1] if times else rows.ts
 
-    def promise(self, count: int, size: int, ts: int) -> None:
-        """The next seqs are given out to records that will be adopted: a file is being written with them."""
+    def assign_ahead(self, count: int, size: int, ts: int) -> None:
+        """Assign the next seqs to records that will be imported: they are being written."""
         self.assigned += count
         self.pending_count += count
         self.pending_bytes += size
         self.totals.pending_bytes += size
         self.last_ts = ts
 
-    def adopt(self, adopted: Adopted) -> None:
-        """Promised records are in a file. To be published behind this."""
-        run = adopted.run(self.id)
-        # Behind it there may be records already. As long as it is not mixed, all runs are of one class.
-        self.mixed |= bool(self.runs) and self.runs[-1].ephemeral
-        self.store.seal(run, adopted.segment, array("I"))
-        self.insert_run(run)
+    def import_run(self, run: Run, segment: int = 0) -> None:
+        """Take a finished run of records whose seqs were assigned ahead; `publish` makes them visible.
 
-    def _open_run(self, position: int, ephemeral: bool, row_bytes: int, columns: HotColumns | None) -> Run:
-        """The run that takes the next records; a full or sealed one is left behind for good.
-
-        `columns`: these records are to be a run, and are one already.
+        `segment` has the records; 0 for a run that stays in memory.
         """
+        if not self.head < run.base <= run.last <= self.assigned:
+            raise InvariantViolated(
+                f"topic {self.id}: cannot import seqs {run.base} to {run.last} "
+                f"between head {self.head} and assigned {self.assigned}"
+            )
+        # Records may follow it already. Until a topic is mixed, all its runs are of one class.
+        self.mixed |= bool(self.runs) and self.runs[-1].ephemeral is not run.ephemeral
+        if segment:
+            self.store.seal(run, segment, array("I"))
+        if run.hot is not None and run.hot.tag_codes is not None:
+            self.tags.add_run(run.base, run.hot.tags())
+        self._insert_run(run)
+
+    def _open_run(self, position: int, row_bytes: int, *, is_kept: bool) -> Run:
+        """The run that takes the next records; a full or sealed run takes no more."""
         unsealed = self.store.unsealed
         room = 0
         if self.runs:
@@ -341,56 +284,46 @@ class Topic(Watermarks):
             hot = run.hot
             if (
                 hot is not None
-                and columns is None
                 and not run.frozen
                 and run.base + run.count == self.assigned + 1
                 and run.count < unsealed.max_events
                 and hot.size < unsealed.max_bytes
-                and run.ephemeral is ephemeral
+                and run.ephemeral is not is_kept
                 and not (hot.size > _MOVED_BYTES and hot.has_to_move(row_bytes))
             ):
                 if position < run.start_position:
                     unsealed.lower(run, position)
                 return run
-            if run.ephemeral is not ephemeral:
+            if run.ephemeral is is_kept:
                 self.mixed = True
             unsealed.complete(run)
             if hot is not None and run.count >= unsealed.max_events:
                 room = hot.room_for_next
         base = self.assigned + 1
-        run = Run(
-            self.id, base, columns or HotColumns(base, room), start_position=position, ephemeral=ephemeral
-        )
+        run = Run(self.id, base, HotColumns(base, room), start_position=position, ephemeral=not is_kept)
         self.runs.append(run)
         self.bases.append(base)
-        if not ephemeral:
+        if is_kept:
             unsealed.add(self, run)
         return run
 
-    def undo_extend(self, run: Run) -> None:
-        """There was no memory for records that should have gone into the run: it is as it was before."""
+    def _undo_extend(self, run: Run) -> None:
+        """Remove what a failed `extend` has left: the run is as it was before."""
         if run.count:
             run.cut(run.count)
         else:
-            self._remove_last_run()  # one without records could not be sealed
+            self._remove_last_run()  # a run without records could not be sealed
         self.tags.forget_above(self.assigned)
 
     def _remove_last_run(self) -> None:
         self.store.unsealed.discard(self.runs.pop())
         self.bases.pop()
 
-    def restamp(self, run: Run, first_seq: int, times: list[tuple[int, int]]) -> None:
-        """The last records, from `first_seq` on, were written at several times; see the run."""
-        run.restamp(first_seq - run.base, times)
-        self.last_ts = times[-1][1]
-
     def publish(self, count: int, size: int, ts: int, first_ts: int | None = None) -> None:
-        """What was assigned becomes visible, in that order. `first_ts`: of the first, if it differs."""
-        self.publish_uncounted(count, size, ts, first_ts)
-        self.totals.published(count, size)
+        """Make assigned records visible, in the order of their seqs.
 
-    def publish_uncounted(self, count: int, size: int, ts: int, first_ts: int | None = None) -> None:
-        """The same for a caller who tells the totals, of several topics at once."""
+        `first_ts` is the time of the first record if it differs from `ts`.
+        """
         self.pending_count -= count
         self.pending_bytes -= size
         if not self.live_count:
@@ -401,6 +334,12 @@ class Topic(Watermarks):
         self.live_bytes += size
         self.last_write_ts = ts
         self.changed.add(self.id)
+        self.totals.published(count, size)
+        if self.head > self.assigned or self.pending_count < 0 or self.pending_bytes < 0:
+            raise InvariantViolated(
+                f"topic {self.id}: head {self.head}, assigned {self.assigned}, "
+                f"pending {self.pending_count} records and {self.pending_bytes} bytes"
+            )
 
     def add_live(self, count: int, size: int) -> None:
         self.live_count += count
@@ -408,6 +347,10 @@ class Topic(Watermarks):
         self.totals.records += count
         self.totals.bytes += size
         self.changed.add(self.id)
+        if self.live_count < 0 or self.live_bytes < 0:
+            raise InvariantViolated(
+                f"topic {self.id}: {self.live_count} live records with {self.live_bytes} bytes"
+            )
 
     def take_back(self, upto: int, count: int, size: int) -> None:
         """The seqs above `upto`, which were given out last, were refused: records of so many bytes."""

@@ -12,6 +12,7 @@ from itertools import islice
 from topics.log.remove import ledger
 from topics.log.remove.gone_times import GoneTimes
 from topics.log.remove.ledger import Ledger
+from topics.values import InvariantViolated
 
 # How many seqs are reserved at first, and at most in one step. Steps double with use.
 FIRST_STEP = 256
@@ -134,6 +135,14 @@ class Watermarks:
             hole = self.holes[at]
             hole.interior = False
             self.raise_line(hole.kind, hole.last)
+
+    def check_marks(self) -> None:
+        """Raise if the marks contradict each other; for callers that have moved several of them."""
+        if not self.loss_line <= self.floor <= self.head + 1 <= self.assigned + 1:
+            raise InvariantViolated(
+                f"topic {self.id}: evict_floor {self.loss_line}, earliest_seq {self.floor}, "
+                f"head {self.head}, assigned {self.assigned}"
+            )
 
     def lines_noted(self) -> None:
         """The journal has the lines as they are."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from time import monotonic
 
+from topics.flow.admission import Admission
 from topics.flow.cursors import Cursors
 from topics.flow.disk_space import DiskSpace
-from topics.flow.doors import Doors
 from topics.flow.governor import Governor
 from topics.flow.pacing import Pacer
 from topics.flow.pins import Pins
@@ -129,10 +129,10 @@ class Node:
         self.pipelines = Pipelines(engine)
         self.pins = Pins(engine)
         self.routers = Routers(engine)
-        self.doors = Doors(
+        self.admission = Admission(
             engine, self.governor, self.pacer, self.routers.pull_for_reader, self.routers.keep_reader
         )
-        self.stages = Stages(engine, self.doors)
+        self.stages = Stages(engine, self.admission)
         self.queues = Queues(engine)
         routing = RouterRecovery(engine, self.routers)
         queues = self.queues.extensions

@@ -30,8 +30,8 @@ from topics.storage.filesystem import (
     unfinished_files,
     write_file_atomically,
 )
-from topics.storage.frame import CREATIONS, HEADER_BYTES, Frame, Kind
-from topics.storage.frame_stretch import SMALL_RECORDS, FrameStretch
+from topics.storage.frame import CREATIONS, HEADER_BYTES, Frame, FrameDraft, Kind, Payload
+from topics.storage.frame_stretch import FrameStretch
 from topics.storage.hold import LOCK, Hold
 from topics.storage.home import Home
 from topics.storage.identity import Identity, read_identity, write_identity
@@ -45,7 +45,7 @@ from topics.storage.journal import (
 )
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
 from topics.storage.kernel_syncs import KernelSyncs
-from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, keys_head
+from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, encode_keys
 from topics.storage.reserve import BLOCK_BYTES, Reserve, enough_bytes
 from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data, node_of
 from topics.storage.segment import (

@@ -76,7 +76,11 @@ class File:
     def write(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers one after another at `position`; returns the bytes written."""
         if len(buffers) == 1:
-            return self._write_fully(buffers[0], position)
+            data = buffers[0]
+            written = os.pwrite(self._fd, data, position)
+            if written < len(data):
+                self._write_fully(memoryview(data)[written:], position + written)
+            return len(data)
         if len(buffers) <= IOV_MAX:
             return self._write_group(buffers, position)
         total = 0

@@ -11,10 +11,15 @@ The header has a checksum of its own so that a rotten payload still says which s
 """
 
 import struct
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from typing import TypeAlias
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from topics.storage.filesystem import Buffer
+from topics.values import InvariantViolated
 
 FRAME_MAGIC = 0x314A5046  # the bytes "FPJ1"
 FRAME_MAGIC_BYTES = struct.pack("<I", FRAME_MAGIC)
@@ -22,6 +27,10 @@ FIELDS = struct.Struct("<QIBBHIIQQQQ")  # everything after the header checksum
 PREFIX = struct.Struct("<II")
 HEADER_BYTES = PREFIX.size + FIELDS.size
 U32 = 0xFFFFFFFF
+# A frame with a smaller payload is written as one buffer: a copy costs less than another buffer.
+SMALL_PAYLOAD_BYTES = 4096
+# The write path calls them for every frame.
+_pack_fields, _pack_prefix = FIELDS.pack, PREFIX.pack
 
 
 class Kind(IntEnum):
@@ -124,3 +133,143 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> Header | None:
         payload_checksum=crc,
         payload_length=length,
     )
+
+
+def encode_header(
+    kind: int,
+    flags: int,
+    count: int,
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    payload_checksum: int,
+    payload_length: int,
+    ahead_ms: int = 0,
+    *,
+    position: int,
+    synced: int,
+) -> bytes:
+    """Build the header of a frame: the only function that does.
+
+    `position`: where the frame begins, counted from the beginning of the log's journal. Every byte before
+    `synced` is on disk, so a frame that is still to be written cannot begin before it.
+    """
+    if synced > position:
+        raise InvariantViolated(f"a frame at {position} cannot claim that {synced} bytes are synced")
+    fields = _pack_fields(
+        payload_checksum,
+        payload_length,
+        kind,
+        flags,
+        ahead_ms >> 32,
+        count,
+        ahead_ms & U32,
+        topic_id,
+        first_seq,
+        ts,
+        synced,
+    )
+    return _pack_prefix(FRAME_MAGIC, xxh3_64_intdigest(fields) & U32) + fields
+
+
+class FrameDraft:
+    """A frame that waits for its position in the journal.
+
+    The payload is one buffer, or several buffers that are not worth a copy. The payload of a GROUP frame is a
+    list of drafts: whole frames, one after the other.
+    """
+
+    __slots__ = (
+        "_checksum",
+        "ahead_ms",
+        "count",
+        "first_seq",
+        "flags",
+        "kind",
+        "payload",
+        "position",
+        "size",
+        "topic_id",
+        "ts",
+    )
+
+    def __init__(
+        self,
+        kind: int,
+        payload: "Payload" = b"",
+        topic_id: int = 0,
+        first_seq: int = 0,
+        count: int = 0,
+        ts: int = 0,
+        flags: int = 0,
+        ahead_ms: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.payload = payload
+        self.topic_id = topic_id
+        self.first_seq = first_seq
+        self.count = count
+        self.ts = ts
+        self.flags = flags
+        self.ahead_ms = ahead_ms
+        # The bytes that the frame takes in the journal, header included.
+        self.size: int
+        if isinstance(payload, tuple):
+            self.size = HEADER_BYTES + sum(map(len, payload))
+        elif isinstance(payload, list):
+            self.size = HEADER_BYTES + sum([frame.size for frame in payload])
+        else:
+            self.size = HEADER_BYTES + len(payload)
+        # Where the frame begins in the journal, once it is encoded.
+        self.position = 0
+        # Of the payload, once it is known. That of a group depends on its position.
+        self._checksum: int | None = None
+
+    def encode(self, position: int, synced: int) -> list[Buffer]:
+        """Return the buffers of the frame at this position."""
+        payload, length, checksum = self.payload, self.size - HEADER_BYTES, self._checksum
+        self.position = position
+        parts: Sequence[Buffer]
+        if isinstance(payload, list):
+            parts = encode_frames(payload, position + HEADER_BYTES, synced)
+            checksum = None
+        else:
+            parts = payload if isinstance(payload, tuple) else (payload,)
+        if length < SMALL_PAYLOAD_BYTES and len(parts) > 1:
+            parts = (b"".join(parts),)
+        if checksum is None:
+            checksum = xxh3_64_intdigest(parts[0]) if len(parts) == 1 else _checksum_of(parts)
+            self._checksum = checksum
+        header = encode_header(
+            self.kind,
+            self.flags,
+            self.count,
+            self.topic_id,
+            self.first_seq,
+            self.ts,
+            checksum,
+            length,
+            self.ahead_ms,
+            position=position,
+            synced=synced,
+        )
+        return [b"".join((header, *parts))] if length < SMALL_PAYLOAD_BYTES else [header, *parts]
+
+
+Payload: TypeAlias = Buffer | tuple[Buffer, ...] | list[FrameDraft]
+
+
+def _checksum_of(parts: Sequence[Buffer]) -> int:
+    digest = xxh3_64()
+    for part in parts:
+        digest.update(part)
+    return digest.intdigest()
+
+
+def encode_frames(frames: Iterable[FrameDraft], position: int, synced: int) -> list[Buffer]:
+    """Return the buffers of frames that lie one after the other from this position on."""
+    buffers: list[Buffer] = []
+    for frame in frames:
+        buffers += frame.encode(position, synced)
+        position += frame.size
+    return buffers

@@ -9,11 +9,10 @@ from struct import Struct
 import numpy as np
 from xxhash import xxh3_64_digest
 
-from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Kind
-from topics.values import accelerator
+from topics import codec
+from topics.codec.frames import SMALL_RECORDS
+from topics.storage.frame import HEADER_BYTES, Frame, Kind
 
-# Frames of more records are large enough by themselves.
-SMALL_RECORDS = 16
 # Fewer than these are not worth the while.
 MIN_FRAMES = 32
 # How much is looked at in one go: twice what the last stretch had, within these bounds.
@@ -24,8 +23,6 @@ TRY_AGAIN_BYTES = 4 * 1024
 # Looked at before anything is hashed: payload length, kind, flags, count, topic.
 _LOOK = Struct("<IBB2xI4xQ")
 _LOOK_AT = 16
-# Before the payload's rows, two lengths: of the rows, and of tags that are not there.
-_ROWS_AT = HEADER_BYTES + 8
 _HEADER = np.dtype(
     [
         ("magic", "<u4"),
@@ -44,18 +41,6 @@ _HEADER = np.dtype(
     ]
 )
 assert _HEADER.itemsize == HEADER_BYTES
-_MAGIC_BYTES = len(FRAME_MAGIC_BYTES)
-# For the checksums of headers: which words are mixed, and with which words of XXH3's secret.
-_LEFT, _RIGHT = [0, 2, 3, 5], [1, 3, 4, 6]
-_SECRET_LEFT = np.array(
-    [[0xBE4BA423396CFEB8], [0x78E5C0CC4EE679CB], [0x8E2443F7744608B8], [0xDB979083E96DD4DE]], np.uint64
-)
-_SECRET_RIGHT = np.array(
-    [[0x1CAD21F72C81017C], [0x2172FFCC7DD05A82], [0x4C263A81E69035E0], [0x1F67B3B7A4A44072]], np.uint64
-)
-_BEGIN = np.uint64(56 * 0x9E3779B185EBCA87 & 0xFFFFFFFFFFFFFFFF)
-_PRIME = np.uint64(0x165667919E3779F9)
-_MASK, _HALF, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(37)
 
 
 class FrameStretch:
@@ -76,17 +61,7 @@ class FrameStretch:
 
     def parts(self) -> tuple[bytes, bytes]:
         """The rows of all of them, and the lengths of their data."""
-        window, native = self._window, accelerator.native
-        if native is not None:
-            return native.frame_parts(window, self._starts)  # type: ignore[no-any-return]
-        counts = self._headers["count"].astype(np.int64)
-        row_ends = self._starts[1:] - 4 * counts
-        bounds = zip((self._starts[:-1] + _ROWS_AT).tolist(), row_ends.tolist(), strict=True)
-        rows = b"".join([window[begin:end] for begin, end in bounds])
-        # Every record's place in the lengths that follow the rows of its frame.
-        first_of_frame = np.repeat(np.cumsum(counts) - counts, counts)
-        lengths_at = np.repeat(row_ends, counts) + 4 * (np.arange(len(first_of_frame)) - first_of_frame)
-        return rows, _anywhere(window, np.dtype("<u4"))[lengths_at].tobytes()
+        return codec.frame_parts(self._window, self._starts.tobytes())
 
     def times(self) -> list[tuple[int, int]]:
         """From which record on which time holds: pairs of index and time, the first for index 0."""
@@ -166,41 +141,8 @@ class StretchReader:
 
 
 def _intact_frames(window: bytes, behind: Frame | FrameStretch) -> FrameStretch | None:
-    if accelerator.native is not None:
-        return _frames_found(window, behind)
-    # Where a client has written these bytes, one piece becomes two that are both too short.
-    pieces = window.split(FRAME_MAGIC_BYTES)[1:]
-    starts = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)) + _MAGIC_BYTES, out=starts[1:])
-    if starts[-1] != len(window):
-        return None  # it does not begin with a frame
-    begins = starts[:-1][starts[:-1] + HEADER_BYTES <= len(window)]
-    headers = _anywhere(window, _HEADER)[begins]
-    payload_at = HEADER_BYTES - _MAGIC_BYTES
-    payloads = b"".join([xxh3_64_digest(piece[payload_at:]) for piece in pieces[: len(begins)]])
-    counts = headers["count"].astype(np.uint64)
-    seqs = np.uint64(behind.last_seq + 1) + np.cumsum(counts) - counts
-    is_intact = (
-        (headers["checksum"] == header_checksums(headers.view(np.uint64).reshape(-1, 8)[:, 1:]))
-        & (headers["payload_checksum"] == np.frombuffer(payloads, ">u8"))
-        & (headers["kind"] == int(Kind.APPEND))
-        & (headers["flags"] == 0)
-        & (headers["topic_id"] == behind.topic_id)
-        & (headers["first_seq"] == seqs)
-        & (counts <= SMALL_RECORDS)
-        # No frame knows of a sync beyond itself.
-        & (headers["synced"] <= (begins + behind.end).astype(np.uint64))
-    )
-    intact = len(begins) if is_intact.all() else int(np.argmin(is_intact))
-    if intact < MIN_FRAMES:
-        return None
-    return FrameStretch(window, behind.end, starts[: intact + 1], headers[:intact])
-
-
-def _frames_found(window: bytes, behind: Frame | FrameStretch) -> FrameStretch | None:
-    """The same, where the accelerator has looked at the headers."""
     starts = np.frombuffer(
-        accelerator.native.frames(window, behind.topic_id, behind.last_seq + 1, behind.end), np.int64
+        codec.find_frames(window, behind.topic_id, behind.last_seq + 1, behind.end), np.int64
     )
     headers = _anywhere(window, _HEADER)[starts[:-1]]
     edges = starts.tolist()
@@ -220,30 +162,3 @@ def _anywhere(window: bytes, of: np.dtype) -> np.ndarray:
 
 def _ahead_ms(header: np.void) -> int:
     return int(header["ahead_high"]) << 32 | int(header["ahead_low"])
-
-
-def header_checksums(words: np.ndarray) -> np.ndarray:
-    """The lower halves of XXH3, of 56 bytes each. `words`: a row of seven for every header.
-
-    A call per header would cost more than what it computes. XXH3 takes an input of this length as four pairs
-    of words, mixes each with its secret, and adds them up; columns do that for all headers together.
-    """
-    columns = words.T
-    mixed = _folded_product(columns[_LEFT] ^ _SECRET_LEFT, columns[_RIGHT] ^ _SECRET_RIGHT)
-    total: np.ndarray = mixed.sum(axis=0, dtype=np.uint64) + _BEGIN
-    total ^= total >> _SHIFT
-    total *= _PRIME
-    total ^= total >> _HALF
-    total &= _MASK
-    return total
-
-
-def _folded_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Both halves of each product of 128 bits, one laid over the other."""
-    left_low, left_high = left & _MASK, left >> _HALF
-    right_low, right_high = right & _MASK, right >> _HALF
-    low_high = left_low * right_high
-    middle = (left_low * right_low >> _HALF) + (low_high & _MASK) + left_high * right_low
-    high: np.ndarray = (middle >> _HALF) + (low_high >> _HALF) + left_high * right_high
-    high ^= left * right
-    return high

@@ -4,24 +4,22 @@
 
 `base` is the address of the file's first frame, so a position names a frame for ever, across rotations
 and after older files were dropped. It is in the name as well: a rotten header does not displace the frames
-behind it. A file is only ever extended; nothing in it is rewritten, but the headers of frames that have to be
-taken back (see `void_frames`). Behind the last frame of the current one there may be zeros (see `ahead`).
+behind it. A file is only ever extended. Only the headers of frames that have to be taken back are overwritten
+(see `void_frames`). After the last frame of the current file there may be zeros (see `ahead`).
+
+A frame gets its header when it is written, because the header may depend on the position.
 """
 
 import errno
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias, cast
-
-from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.storage import fileheader
 from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Buffer, File, Filesystem, is_full
-from topics.storage.frame import FIELDS, FRAME_MAGIC, PREFIX, U32
+from topics.storage.frame import FrameDraft, encode_frames
 
 MAGIC = b"TOPICSJL"
 VERSION = 1
@@ -29,12 +27,7 @@ VERSION = 1
 # orphans, and remove those before it comes to the frame: it refuses the file, and removes nothing.
 ADOPTING_VERSION = 2
 SUFFIX = ".journal"
-SMALL_PAYLOAD_BYTES = 4096
 ROTATE_BYTES = 64 * 1024 * 1024
-# Of a frame: in one piece, or in several that are not worth a copy.
-Payload: TypeAlias = Buffer | tuple[Buffer, ...]
-# Every frame asks for them.
-_pack_fields, _pack_prefix = FIELDS.pack, PREFIX.pack
 
 
 def file_name(base: int) -> str:
@@ -53,34 +46,6 @@ def decode_file_header(data: bytes | memoryview) -> int | None:
 def may_adopt(data: bytes | memoryview) -> bool:
     """Whether ADOPT frames may be behind this header; of one that is damaged, nobody knows."""
     return decode_file_header(data) is None or fileheader.version_of(data) == ADOPTING_VERSION
-
-
-def encode_header(
-    kind: int,
-    flags: int,
-    count: int,
-    topic_id: int,
-    first_seq: int,
-    ts: int,
-    synced: int,
-    payload_checksum: int,
-    payload_length: int,
-    ahead_ms: int = 0,
-) -> bytes:
-    fields = _pack_fields(
-        payload_checksum,
-        payload_length,
-        kind,
-        flags,
-        ahead_ms >> 32,
-        count,
-        ahead_ms & U32,
-        topic_id,
-        first_seq,
-        ts,
-        synced,
-    )
-    return _pack_prefix(FRAME_MAGIC, xxh3_64_intdigest(fields) & U32) + fields
 
 
 @dataclass(slots=True)
@@ -111,10 +76,10 @@ class SyncTicket:
 
 @dataclass(slots=True)
 class PendingWrite:
-    """Frames that have their place in the journal; `run` may happen on another thread."""
+    """Frames that have their position in the journal; `run` may happen on another thread."""
 
     file: File
-    buffers: list[bytes]
+    buffers: list[Buffer]
     offset: int
 
     def run(self) -> int:
@@ -123,9 +88,6 @@ class PendingWrite:
 
 class Journal:
     """Writes frames and knows how far they are on disk. One owner, no locks."""
-
-    # What the accelerator looks into.
-    __slots__ = ("__dict__", "_file", "files", "position", "synced")
 
     def __init__(
         self,
@@ -219,57 +181,20 @@ class Journal:
         except OSError as error:
             raise OSError(errno.EIO, f"a journal file that was begun cannot be removed: {error}") from error
 
-    def frame(
-        self,
-        kind: int,
-        payload: Payload,
-        topic_id: int = 0,
-        first_seq: int = 0,
-        count: int = 0,
-        ts: int = 0,
-        flags: int = 0,
-        ahead_ms: int = 0,
-    ) -> list[bytes]:
-        """The buffers of a frame, ready for `write`."""
-        if isinstance(payload, tuple):
-            return self.frame_of(kind, payload, topic_id, first_seq, count, ts, flags, ahead_ms)
-        size = len(payload)
-        digest = xxh3_64_intdigest(payload)
-        header = encode_header(
-            kind, flags, count, topic_id, first_seq, ts, self.synced, digest, size, ahead_ms
-        )
-        # Copying a little costs less than another buffer in the vectored write.
-        return [header + payload] if size < SMALL_PAYLOAD_BYTES else cast("list[bytes]", [header, payload])
+    def write(self, frames: list[FrameDraft]) -> None:
+        """Hand frames to the operating system. Raises OSError when it does not take all of them."""
+        current = self.files[-1]
+        offset = FILE_HEADER_BYTES + self.position - current.base
+        self.position += self._file.write(encode_frames(frames, self.position, self.synced), offset)
+        current.end = self.position
 
-    def frame_of(
-        self,
-        kind: int,
-        parts: Sequence[Buffer],
-        topic_id: int = 0,
-        first_seq: int = 0,
-        count: int = 0,
-        ts: int = 0,
-        flags: int = 0,
-        ahead_ms: int = 0,
-    ) -> list[bytes]:
-        """A frame whose payload is all of these together. It may be large, so it is not copied into one."""
-        digest = xxh3_64()
-        for part in parts:
-            digest.update(part)
-        size = sum(map(len, parts))
-        checksum = digest.intdigest()
-        header = encode_header(
-            kind, flags, count, topic_id, first_seq, ts, self.synced, checksum, size, ahead_ms
-        )
-        # Whatever they are, they are only written.
-        return cast("list[bytes]", [header, *parts])
+    def begin_write(self, frames: list[FrameDraft]) -> PendingWrite:
+        """Prepare a write that may run on another thread.
 
-    def write(self, buffers: list[bytes]) -> None:
-        """Hand frames to the operating system. Raises OSError when it will not take them whole."""
-        self.finish_write(self._file.write(buffers, self._current_size))
-
-    def begin_write(self, buffers: list[bytes]) -> PendingWrite:
-        """The same in two steps. Between them nothing else is written, and the end stays."""
+        The frames get their headers for the current end of the journal. Until `finish_write`, or after a
+        failure `cut_back`, nothing else may be written.
+        """
+        buffers = encode_frames(frames, self.position, self.synced)
         return PendingWrite(self._file, buffers, self._current_size)
 
     def finish_write(self, written: int) -> None:
@@ -277,7 +202,7 @@ class Journal:
         self.files[-1].end = self.position
 
     def cut_back(self) -> None:
-        """A write was refused: behind the last frame there is nothing, and that is so on disk."""
+        """Remove what a refused write left after the last frame. On disk when this returns."""
         self._file.truncate(self._current_size)
         self._begun_size = 0
         self._file.sync()

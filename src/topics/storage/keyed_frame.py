@@ -7,7 +7,7 @@ a digest of it, made with the salt.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -31,9 +31,10 @@ class Keys(NamedTuple):
     digests: bytes
 
 
-def keys_head(salt: bytes, offsets: Iterable[int], counts: Sequence[int]) -> bytes:
-    """What stands before the digests. Behind those comes the payload of the append."""
-    return _HEAD.pack(len(counts), salt) + array("I", offsets).tobytes() + array("I", counts).tobytes()
+def encode_keys(salt: bytes, offsets: "array[int]", counts: "array[int]", digests: bytes) -> bytes:
+    """The keys of a frame. The payload of the append follows them."""
+    head = _HEAD.pack(len(counts), salt)
+    return b"".join((head, offsets, counts, digests))
 
 
 def decode_keys(payload: memoryview) -> Keys:

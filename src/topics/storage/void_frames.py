@@ -1,18 +1,17 @@
-"""Frames that were written and have to be taken back: what was refused must not be there after a restart.
+"""Void frames that were written and have to be taken back, so that a restart does not bring them back.
 
-Other frames may lie behind them, so they cannot be cut off. Their headers are written once more, as those of
-frames that mean nothing. The payload stays what it is and is not looked at again: it may never have reached
+Other frames may follow them, so the journal cannot be cut off there. Their headers are overwritten with
+headers of VOID frames, which mean nothing. The payload stays and is not read again: it may never have reached
 the disk.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File
-from topics.storage.frame import HEADER_BYTES, Header, Kind, decode_header
-from topics.storage.journal import Journal, encode_header
+from topics.storage.frame import HEADER_BYTES, Header, Kind, decode_header, encode_header
+from topics.storage.journal import Journal
 
 
 @dataclass(slots=True)
@@ -20,32 +19,45 @@ class _Written:
     """A frame in one of the journal's files."""
 
     header: Header
+    # In the journal, and in the file.
+    position: int
     file: File
     offset: int
 
     def void(self) -> None:
         header = self.header
-        checksum, length = header.payload_checksum, header.payload_length
-        void = encode_header(Kind.VOID, 0, 0, 0, 0, header.ts, header.synced, checksum, length)
+        void = encode_header(
+            Kind.VOID,
+            0,
+            0,
+            0,
+            0,
+            header.ts,
+            header.payload_checksum,
+            header.payload_length,
+            position=self.position,
+            synced=header.synced,
+        )
         self.file.write([void], self.offset)
 
 
-def void_frames(journal: Journal, taken_back: Iterable[list[bytes]]) -> None:
-    """Take back what these buffers brought into the journal, and no sync has covered.
+def void_frames(journal: Journal, ranges: Iterable[tuple[int, int]]) -> None:
+    """Void the frames in these ranges of positions, none of which a sync has covered.
 
-    On disk when it returns; raises OSError when that cannot be made sure. Where frames are alike to the last
-    byte, the last of them are meant: what is taken back came behind what has taken effect.
+    A range begins where its first frame begins, and ends where its last frame ends. HEADS frames after the
+    first voided frame are voided too. All of it is on disk when this returns; raises OSError when that is not
+    certain.
     """
-    wanted = Counter(header for buffers in taken_back for header, _ in _frames(b"".join(buffers)))
-    alike: dict[Header, list[_Written]] = {}
+    wanted = sorted(ranges)
+    at, has_voided = 0, False
     for frame in _unsynced_frames(journal):
-        if frame.header in wanted:
-            alike.setdefault(frame.header, []).append(frame)
-        elif alike and frame.header.kind == Kind.HEADS:
-            # It tells of seqs that are given out anew: they were never acknowledged.
+        while at < len(wanted) and wanted[at][1] <= frame.position:
+            at += 1
+        if at < len(wanted) and wanted[at][0] <= frame.position:
             frame.void()
-    for header, frames in alike.items():
-        for frame in frames[-wanted[header] :]:
+            has_voided = True
+        elif has_voided and frame.header.kind == Kind.HEADS:
+            # It names seqs that are given out again: they were never acknowledged.
             frame.void()
     for _, file in journal.unsynced_files():
         file.sync()
@@ -54,16 +66,11 @@ def void_frames(journal: Journal, taken_back: Iterable[list[bytes]]) -> None:
 def _unsynced_frames(journal: Journal) -> Iterator[_Written]:
     ends = {file.base: file.end for file in journal.files}
     for base, file in journal.unsynced_files():
-        start = FILE_HEADER_BYTES + max(journal.synced - base, 0)
-        # Behind that there may be zeros that were written ahead.
-        end = FILE_HEADER_BYTES + ends[base] - base
-        for header, at in _frames(file.read(end - start, start)):
-            yield _Written(header, file, start + at)
-
-
-def _frames(data: bytes) -> Iterator[tuple[Header, int]]:
-    """Headers, and where they lie."""
-    at = 0
-    while (header := decode_header(data, at)) is not None:
-        yield header, at
-        at += HEADER_BYTES + header.payload_length
+        first = max(journal.synced, base)
+        start = FILE_HEADER_BYTES + first - base
+        # After the end there may be zeros that were written ahead.
+        data = file.read(FILE_HEADER_BYTES + ends[base] - base - start, start)
+        at = 0
+        while (header := decode_header(data, at)) is not None:
+            yield _Written(header, first + at, file, start + at)
+            at += HEADER_BYTES + header.payload_length

@@ -14,9 +14,6 @@ from topics.values.config import (
     DEFAULT_CONFIG,
     FRESH,
     LEASE_MS_RANGE,
-    LIMITED,
-    REMEMBERS,
-    SYNCED,
     ConfigBody,
     TopicConfig,
     check_config,
@@ -24,7 +21,6 @@ from topics.values.config import (
     effective_priority,
     parse_config,
     resolve_config,
-    verdict_on,
 )
 from topics.values.config_warnings import config_warnings, eviction_warning
 from topics.values.errors import (
@@ -32,6 +28,7 @@ from topics.values.errors import (
     ApiError,
     ConfigError,
     Explained,
+    InvariantViolated,
     OutcomeUnknown,
     UserMistake,
     WritesOff,

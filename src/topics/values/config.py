@@ -51,19 +51,6 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.type == "queue"
 
 
-# What a config says about small writes that come together: they have to be looked at one by one; or else that
-# they are not, that a sync is waited for, and that their idempotency keys are remembered.
-LIMITED, PLAIN, SYNCED, REMEMBERS = 0, 1, 2, 4
-
-
-def verdict_on(config: TopicConfig) -> int:
-    """Whether nothing limits what a topic holds, and so nothing has to be looked at once there is more."""
-    if config.ttl_ms or config.cap_records or config.cap_bytes or config.durability == "ephemeral":
-        return LIMITED
-    verdict = SYNCED if config.durability == "fsync" else PLAIN
-    return verdict | REMEMBERS if config.idempotency_window_ms else verdict
-
-
 class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """The config as clients write it: the class may be left to `durable`."""
 

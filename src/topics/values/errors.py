@@ -101,6 +101,10 @@ class OutcomeUnknown(ApiError):
         super().__init__("internal", message)
 
 
+class InvariantViolated(Exception):
+    """The state of the log contradicts itself. The text has the numbers; writes end until a restart."""
+
+
 def invalid(message: str, detail: dict[str, Any] | None = None) -> ApiError:
     return ApiError("invalid_request", message, detail)
 

@@ -1,12 +1,12 @@
-"""Acknowledgements that travel together: one frame for all, and each worker hears of its own jobs."""
+"""Acknowledgements that share a frame: each worker gets the result for its own jobs."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.flow.queues.lab import QueueLab, fill, numbers, unexpected
+from tests.support.appending import append
 from topics.flow.queues import acks
-from topics.log.write.append_request import parse_append
 from topics.values.errors import ApiError
 
 Answer = tuple[int, list[int], list[int]]
@@ -49,7 +49,7 @@ def test_what_was_lost_meanwhile_is_told_to_the_one_who_had_it(lab: QueueLab) ->
     fill(lab, 2)
     lab.claim(1, "a")
     lab.claim(1, "b")
-    lab.engine.append("q", parse_append(b'{"records":[{"data":3}]}'), lambda _: None, unexpected)
+    append(lab.engine, "q", b'{"records":[{"data":3}]}', lambda _: None, unexpected)
     first, second = acknowledge(lab, "a", 1), acknowledge(lab, "b", 2)
     lab.engine.queue.sync_now()
     assert (first, second) == ([(0, [], [1])], [(1, [], [])])

@@ -12,7 +12,9 @@ import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, numbers, unexpected
 from tests.log.harness import JournalFrame
+from tests.support.appending import append
 from tests.support.damage import cut, flip
+from topics import codec
 from topics.flow.queues import claims as claiming
 from topics.flow.queues import dead_letters
 from topics.flow.queues.claims import Claim
@@ -21,9 +23,8 @@ from topics.log.lifecycle import put_topic
 from topics.log.read.render import Shape
 from topics.log.remove.deletion import Selector
 from topics.log.topic import Topic
-from topics.log.write.append_request import parse_append
 from topics.storage.columns import Records
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.values.config import TopicConfig
 from topics.values.settings import MAX_META_BYTES, MAX_META_KEYS
 
@@ -120,7 +121,7 @@ def test_a_letter_tells_of_its_last_queue(lab: QueueLab, meta: Any, kept: Any) -
 
 def test_a_key_hidden_behind_an_escape_does_not_appear_twice(lab: QueueLab) -> None:
     body = b'{"records":[{"data":1,"meta":{"\\u0024dead_letter_from":"older"}}]}'
-    lab.commit(lambda done, fail: lab.engine.append("q", parse_append(body), done, fail))
+    lab.commit(lambda done, fail: append(lab.engine, "q", body, done, fail))
     let_expire(lab)
     lab.claim()
     [row] = lab.diff("dead").rows.splitlines()
@@ -381,13 +382,15 @@ def test_moves_of_older_servers_are_read_back(lab: QueueLab) -> None:
     topic, selector = lab.topic("q"), Selector(3, seqs=[1])
     lab.write("dead", 1)
     lab.engine.journal.write(
-        lab.engine.journal.frame(
-            Kind.DEAD_LETTER,
-            msgspec.msgpack.encode(selector),
-            topic_id=topic.id,
-            count=1,
-            ts=lab.engine.now(),
-        )
+        [
+            FrameDraft(
+                Kind.DEAD_LETTER,
+                msgspec.msgpack.encode(selector),
+                topic_id=topic.id,
+                count=1,
+                ts=lab.engine.now(),
+            )
+        ]
     )
     lab.restart()
     assert (lab.seqs("q"), lab.seqs("dead")) == ([2], [1])
@@ -471,7 +474,7 @@ def test_a_move_that_breaks_off_takes_no_job_out_of_the_queue(
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as patched:
-        patched.setattr(dead_letters, "_batch", broken)
+        patched.setattr(codec, "from_values", broken)
         with pytest.raises(RuntimeError):
             lab.claim(3)
     lab.claim(3)

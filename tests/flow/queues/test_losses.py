@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.flow.queues.lab import QueueLab, Told, fill, hear, in_short, unexpected
+from tests.support.appending import append
 from tests.support.damage import cut, flip
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Losses, LossState, SeqRanges
 from topics.log.remove.ledger import LOST
 from topics.log.remove.removal import lose_runs
-from topics.log.write.append_request import parse_append
 from topics.storage.frame import Kind
 
 
@@ -323,7 +323,7 @@ def test_a_job_that_is_lost_while_its_acknowledgement_is_on_its_way(lab: QueueLa
     lab.claim(2)
     answers: list[tuple[int, list[int], list[int]]] = []
     queue = lab.queue()
-    lab.engine.append("q", parse_append(b'{"records":[{"data":3}]}'), lambda _: None, unexpected)
+    append(lab.engine, "q", b'{"records":[{"data":3}]}', lambda _: None, unexpected)
     queue.ack("w", [(1, None), (2, None)], lambda *answer: answers.append(answer[:3]), unexpected)
     lab.engine.queue.sync_now()
     assert answers == [(1, [], [1])]

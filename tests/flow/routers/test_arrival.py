@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.flow.routers.lab import RouterLab, seqs_and_data
+from tests.support.appending import append
 from topics.log.lifecycle import drop_topic
-from topics.log.write.append_request import parse_append
 from topics.storage.journal import SyncTicket
 
 
@@ -19,8 +17,7 @@ def refuse(ticket: SyncTicket) -> None:
 def test_copies_of_uncommitted_records_are_not_made(lab: RouterLab) -> None:
     lab.put("a", durability="fsync")
     lab.route("r", "a", "b")
-    request = parse_append(json.dumps({"records": [{"data": 1}]}).encode())
-    lab.engine.append("a", request, lambda op: None, lambda error: None)
+    append(lab.engine, "a", b'{"records":[{"data":1}]}', lambda _: None, pytest.fail)
     lab.engine.queue.flush()
     assert lab.data("b") == []
     lab.engine.queue.sync_now()
@@ -63,8 +60,8 @@ def test_whoever_is_called_back_by_a_commit_does_not_overtake_it(lab: RouterLab)
     lab.topic("a").listeners.append(lambda: lab.routers.pull(lab.topic("b")))
     answers: list[int] = []
     for name in ("a", "b"):
-        request = parse_append(b'{"records":[{"data":"together"}]}')
-        lab.engine.append(name, request, lambda op: answers.append(op.head_seq), lambda error: None)
+        body = b'{"records":[{"data":"together"}]}'
+        append(lab.engine, name, body, lambda appended: answers.append(appended.head_seq), pytest.fail)
     lab.engine.queue.flush()
     assert answers == [4, 1]
     assert seqs_and_data(lab, "b") == [(1, "together"), (5, "together")]
@@ -117,7 +114,7 @@ def test_a_destination_goes_behind_the_copies_that_are_on_their_way_to_it(
         shown.append((dest.head, dest.dropped))
 
     drop_topic(engine, "b", False, answer, answer)
-    engine.append("a", parse_append(b'{"records":[{"data":2}]}'), lambda op: None, lambda error: None)
+    append(engine, "a", b'{"records":[{"data":2}]}', lambda op: None, lambda error: None)
     assert not lab.routers.step(lab.topic("a"))
     assert (lab.topic("a").head, dest.assigned) == (2, 1)
     if is_refused:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.flow.routers.lab import RouterLab, seqs_and_data
 from topics.flow.routers.copies import copies_of
-from topics.flow.routers.step import Capacity, batch_sizes, capacity_of, row_sizes
+from topics.flow.routers.step import Capacity, capacity_of
 from topics.storage import Records
 from topics.values.settings import MAX_SEQ
 
@@ -129,8 +129,6 @@ def test_the_server_and_the_topic_bound_it_together(tmp_path: Path, cap_bytes: i
 def test_metas_count() -> None:
     metas: list[bytes | None] = [None, b'{"m":1}']
     rows = Records(np.array([1, 2]), [b"123", b"4"], metas, None, None, None)
-    batch, _ = copies_of(rows, with_node=True, with_tag=True, stamp=None)
-    assert row_sizes(rows).tolist() == batch_sizes(batch).tolist() == [3, 8]
-    plain = Records(np.array([1]), [b"123"], None, None, None, None)
-    batch, _ = copies_of(plain, with_node=True, with_tag=True, stamp=None)
-    assert row_sizes(plain).tolist() == batch_sizes(batch).tolist() == [3]
+    copies = copies_of(rows, with_node=True, with_tag=True, stamp=None)
+    assert copies.sizes.tolist() == [3, 8]
+    assert copies.write.size == 11

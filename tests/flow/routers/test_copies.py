@@ -7,9 +7,9 @@ import json
 import pytest
 
 from tests.flow.routers.lab import RouterLab, seqs_and_data
+from tests.support.appending import append
 from topics.flow.routers.copies import STAMP_KEY, stamped
 from topics.flow.routers.frames import Stamp
-from topics.log.write.append_request import parse_append
 
 
 def test_nothing_older_than_the_router_is_copied(lab: RouterLab) -> None:
@@ -37,7 +37,7 @@ def test_a_copy_keeps_its_content_and_gets_seq_and_time_of_its_own(lab: RouterLa
 def test_bytes_of_data_and_meta_are_not_touched(lab: RouterLab) -> None:
     lab.route("r", "a", "b")
     body = b'{"records":[{"data":{"z":1.00,"a":1e2,"a":"\\u00e9"},"meta":{"x":1.0,"x":2}}]}'
-    lab.commit(lambda done, fail: lab.engine.append("a", parse_append(body), done, fail))
+    lab.commit(lambda done, fail: append(lab.engine, "a", body, done, fail))
     row = lab.diff("b").rows
     assert b'"data":{"z":1.00,"a":1e2,"a":"\\u00e9"},"meta":{"x":1.0,"x":2}}' in row
 

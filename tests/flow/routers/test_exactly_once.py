@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.flow.routers.lab import RouterLab
+from tests.support.appending import append
 from topics.flow.routers import exactly_once
-from topics.log.write.append_request import parse_append
 
 
 def test_a_copy_carries_where_it_came_from(lab: RouterLab) -> None:
@@ -97,8 +97,7 @@ def test_a_key_is_found_however_it_is_written(lab: RouterLab) -> None:
     body = (
         f'{{"records": [{{"data": "already", "meta": {spelled}}}, {{"data": 1, "meta": {{"\\u0061": 2}}}}]}}'
     )
-    request = parse_append(body.encode())
-    lab.commit(lambda done, fail: lab.engine.append("b", request, done, fail, may_configure=True))
+    lab.commit(lambda done, fail: append(lab.engine, "b", body.encode(), done, fail))
     lab.write("a", 2)
     assert lab.data("b") == [0, "already", 1]
 
@@ -183,7 +182,7 @@ def test_a_copy_that_is_on_its_way_to_disk_is_not_repeated(lab: RouterLab) -> No
     lab.put("b", durability="fsync")
     lab.route("r", "a", "b", exactly_once=True)
     body = json.dumps({"records": [{"data": 0}, {"data": "already", "meta": key_of(lab, 1)}]})
-    lab.engine.append("b", parse_append(body.encode()), lambda _: None, pytest.fail)
+    append(lab.engine, "b", body.encode(), lambda _: None, pytest.fail)
     lab.engine.queue.flush()
     assert lab.topic("b").head == 0
     router = lab.routers.find("r")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.flow.routers.lab import RouterLab, survives
+from tests.support.appending import write_of
+from topics import codec
 from topics.flow.routers.frames import COPIES, Piece, Share, Step
 from topics.flow.routers.lineage import Lineage
-from topics.log.write.append_frame import encode_payload
-from topics.log.write.append_request import parse_append
 from topics.storage.frame import Frame, Kind
 
 Loss = Callable[[RouterLab], object]
@@ -170,11 +170,11 @@ def appended(*firsts: int) -> Lineage:
     lineage = Lineage()
     lineage.follow(1)
     for first in firsts:
-        batch = parse_append(b'{"records":[{"data":%d},{"data":%d}]}' % (first, first + 1)).batch
-        payload, flags = encode_payload(batch, batch.render(first, 9))
-        body = memoryview(b"".join(payload) if isinstance(payload, tuple) else payload)
+        write = write_of(b'{"records":[{"data":%d},{"data":%d}]}' % (first, first + 1))
+        rows = codec.encode([write], first, 9)
+        body = memoryview(rows.payload)
         lineage.note_append(
-            Frame(Kind.APPEND, flags, 2, 1, first, 9, 0, 0, position=100 * first, payload=body)
+            Frame(Kind.APPEND, rows.flags, 2, 1, first, 9, 0, 0, position=100 * first, payload=body)
         )
     return lineage
 
@@ -188,7 +188,7 @@ def test_what_is_not_in_the_journal_any_more_cannot_be_copied_again() -> None:
         made = lineage.render(Step(source, [share]), share, piece, 9000)
         if made is None:
             return None
-        return [made.position, *(json.loads(row)["data"] for row in bytes(made.rows).splitlines())]
+        return [made.position, *(json.loads(row)["data"] for row in bytes(made.rows.text).splitlines())]
 
     assert [render(1, first) for first in (2, 5, 6, 9)] == [None] * 4
     assert render(2, 3) is None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from tests.flow.routers.lab import RouterLab, survives
-from topics.log.write.append_request import parse_append
+from tests.support.appending import append
 
 
 @contextmanager
@@ -72,8 +71,8 @@ def test_a_reader_is_not_refused_because_its_copies_cannot_be_made(lab: RouterLa
     lab.write("c", 1)
     lab.pulls = False
     refused: list[str] = []
-    request = parse_append(json.dumps({"records": [{"data": 2}]}).encode())
-    lab.engine.append("c", request, lambda op: None, lambda error: refused.append(error.code))
+    body = b'{"records":[{"data":2}]}'
+    append(lab.engine, "c", body, lambda _: None, lambda error: refused.append(error.code))
     with full_disk(lab):
         lab.routers.pull(lab.topic("b"))
     assert refused == ["disk_full"]

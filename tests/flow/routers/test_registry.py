@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import records as rows_of
+from tests.support.appending import append
 from topics.flow.routers import registry
 from topics.flow.routers.definitions import RouterOptions
 from topics.flow.routers.registry import STEP_COPIES, STEP_ROWS_MIN, in_portions, step_rows
-from topics.log import Amount, begin_adoption
-from topics.log.write.append_request import parse_append
+from topics.log import Amount, begin_import
 from topics.values.config import FORGOTTEN_MS, FRESH
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_HOPS
@@ -119,7 +119,7 @@ def test_only_what_is_visible_is_forwarded(lab: RouterLab, in_background: bool) 
     lab.pulls = False
     lab.write("a", 1)
     answers: list[object] = []
-    lab.engine.append("a", parse_append(b'{"records":[{"data":2}]}', None), answers.append, answers.append)
+    append(lab.engine, "a", b'{"records":[{"data":2}]}', answers.append, answers.append)
     assert (lab.topic("a").head, lab.topic("a").assigned) == (1, 2)
     for _ in range(2):
         lab.routers.step(lab.topic("a"), (lambda: False) if in_background else None)
@@ -137,7 +137,7 @@ def test_a_destination_of_a_large_commit_gets_its_copies_behind_it(lab: RouterLa
     for name in ("held", "free"):
         lab.route(f"to-{name}", "source", name)
     amounts = [Amount(lab.topic("held"), 3, 3)]
-    adoption = begin_adoption(engine, amounts, engine.now(), lambda: None, lambda error: None)
+    operation = begin_import(engine, amounts, engine.now(), lambda: None, lambda error: None)
     lab.write("source", 1, 2)
     while lab.routers.forward(lambda: False):
         pass
@@ -145,7 +145,7 @@ def test_a_destination_of_a_large_commit_gets_its_copies_behind_it(lab: RouterLa
     assert (lab.topic("held").head, lab.topic("held").assigned, lab.topic("free").head) == (0, 3, 2)
     lab.diff("held")
     assert lab.topic("held").assigned == 3
-    engine.queue.abandon(adoption, ApiError("internal", "given up"))
+    engine.queue.abandon(operation, ApiError("internal", "given up"))
     lab.routers.note_all_owing()
     lab.routers.forward(lambda: False)
     assert [row["data"] for row in rows_of(lab.diff("held"))] == [1, 2]

@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.flow.open_doors import open_doors
+from tests.flow.open_admission import open_admission
 from tests.log.harness import Lab
 from tests.support.arrow import arrow_stream
 from topics.flow.governor import Governor
+from topics.flow.large_appends import LARGE_BYTES
 from topics.flow.stages.identities import Commit
-from topics.flow.stages.stages import LARGE_STAGE_BYTES, CommitRequest, Stages
+from topics.flow.stages.stages import CommitRequest, Stages
 from topics.log.write.commit_loop import CommitLoop
 
 
@@ -39,11 +40,11 @@ class StageLab(Lab):
     """`large_bytes`: commits of more than that go into segments; 0 for all."""
 
     stages: Stages
-    large_bytes = LARGE_STAGE_BYTES
+    large_bytes = LARGE_BYTES
 
     def layer(self) -> None:
         self.governor = Governor()
-        self.stages = Stages(self.engine, open_doors(self.engine, self.governor))
+        self.stages = Stages(self.engine, open_admission(self.engine, self.governor))
         self.stages.large_bytes = self.large_bytes
         for extension in self.stages.extensions:
             self.engine.register(extension)

@@ -22,7 +22,7 @@ from topics.flow.stages.identities import (
     UnownedCommit,
     pack_digests,
 )
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.values.errors import ApiError
 
 # --- whose they are ---------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_commits_of_servers_that_did_not_note_their_parts_are_taken_at_their_wor
         lab.checkpoint()
     else:
         packed = msgspec.msgpack.encode(OwnedCommit("a.", "q", old, []))
-        lab.engine.queue.note(lab.engine.journal.frame(Kind.OWNED_STAGE, packed, ts=lab.engine.now()))
+        lab.engine.queue.note([FrameDraft(Kind.OWNED_STAGE, packed, ts=lab.engine.now())])
         lab.engine.queue.sync_now()
     for _ in range(2):
         lab.restart()
@@ -307,9 +307,7 @@ def unowned(lab: StageLab, *commits: UnownedCommit, snapshot: bool) -> None:
         lab.checkpoint()
     else:
         for each in commits:
-            lab.engine.queue.note(
-                lab.engine.journal.frame(Kind.STAGE, msgspec.msgpack.encode(each), ts=lab.engine.now())
-            )
+            lab.engine.queue.note([FrameDraft(Kind.STAGE, msgspec.msgpack.encode(each), ts=lab.engine.now())])
         lab.engine.queue.sync_now()
     lab.restart()
 

@@ -1,4 +1,4 @@
-"""Commits that are too large for a frame: written into segments, and adopted by the journal."""
+"""Commits that are too large for one frame: written into segments that the journal imports."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from tests.flow.stages.lab import LargeLab, anything_goes, request_of
 from tests.log.harness import QuickDisk
+from tests.support.appending import append
 from tests.support.arrow import arrow_stream
-from topics.log import AdoptedFiles
-from topics.log.write.append_request import parse_append
+from topics.log import ImportFiles
 from topics.storage.fileheader import version_of
 from topics.storage.filesystem import File
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import ADOPTING_VERSION, VERSION
 from topics.values.errors import ApiError
 
@@ -31,7 +31,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Meanwhile], None]:
     """Something happens while the rows of the next large commit are written."""
 
     def happens(what: Meanwhile) -> None:
-        fill = AdoptedFiles.fill
+        fill = ImportFiles.fill
 
         async def here(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
             result = work(*arguments, **more)
@@ -54,11 +54,11 @@ class Others:
         self.refusals: list[str] = []
 
     def append(self, name: str, data: Any) -> None:
-        request = parse_append(json.dumps({"records": [{"data": data}]}).encode())
-        self._lab.engine.append(
+        append(
+            self._lab.engine,
             name,
-            request,
-            lambda op: self.answers.append((name, op.first_seq)),
+            json.dumps({"records": [{"data": data}]}).encode(),
+            lambda appended: self.answers.append((name, appended.first_seq)),
             lambda error: self.refusals.append(error.code),
         )
 
@@ -129,36 +129,37 @@ class WatchedFile(File):
         self.seen.append(f"synced {''.join(Path(self.path).suffixes)}")
 
 
-def test_segments_are_durable_before_the_journal_adopts_them(tmp_path: Path) -> None:
+def test_segments_are_durable_before_the_journal_imports_them(tmp_path: Path) -> None:
     lab = LargeLab(tmp_path)
     lab.write("a", "before")
     lab.part("0", ROWS)
     lab.engine.fs = disk = WatchedDisk()
     WatchedFile.seen = disk.seen
-    adopted: list[list[str]] = []
-    frame_of = lab.engine.journal.frame_of
+    synced: list[list[str]] = []
+    write = lab.engine.journal.write
 
-    def noting(*arguments: Any, **more: Any) -> list[bytes]:
-        adopted.append(list(disk.seen))
-        return frame_of(*arguments, **more)
+    def noting(frames: list[FrameDraft]) -> None:
+        if any(frame.kind == Kind.GROUP for frame in frames):
+            synced.append(list(disk.seen))
+        write(frames)
 
-    lab.engine.journal.frame_of = noting  # type: ignore[method-assign]
+    lab.engine.journal.write = noting  # type: ignore[method-assign]
     lab.commit_stage("0")
-    assert adopted == [["synced .segment.tmp", "renamed .segment", "synced segments"]]
+    assert synced == [["synced .segment.tmp", "renamed .segment", "synced segments"]]
 
 
-def test_a_kill_before_the_adoption_leaves_nothing(
+def test_a_kill_before_the_import_leaves_nothing(
     large_lab: LargeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = large_lab
     lab.write("a", "before")
     lab.part("0", ROWS)
 
-    def kill(files: AdoptedFiles) -> None:
+    def kill(files: ImportFiles) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(AdoptedFiles, "sync", kill)
+        patched.setattr(ImportFiles, "sync", kill)
         with pytest.raises(KeyboardInterrupt):
             lab.commit_stage("0")
     assert len(lab.segment_files()) == 1
@@ -197,13 +198,13 @@ def test_after_a_restart_no_segment_is_written_over_one_that_was_adopted(large_l
     for number in range(2):
         lab.part("0", ROWS, stage=f"s{number}")
         lab.commit_stage("0", stage=f"s{number}", batch=number)
-    adopted = {path.name: path.read_bytes() for path in lab.segment_files()}
+    imported = {path.name: path.read_bytes() for path in lab.segment_files()}
     lab.restart()
     lab.write_each("c", 8)
     lab.checkpoint(everything=True)
     files = {path.name: path.read_bytes() for path in lab.segment_files()}
-    assert len(files) > len(adopted)
-    assert {name: files[name] for name in adopted} == adopted
+    assert len(files) > len(imported)
+    assert {name: files[name] for name in imported} == imported
     lab.restart()
     assert lab.data("a") == ["before", 1, 3, 4, 6, 1, 3, 4, 6]
 
@@ -234,21 +235,21 @@ def test_an_older_release_refuses_the_journal_until_it_is_gone(large_lab: LargeL
 
 
 def test_a_file_that_is_empty_again_stays_as_long_as_the_journal_speaks_of_it(large_lab: LargeLab) -> None:
-    """A recovery from the older snapshot adopts it, and deletes from it, as it was done the first time."""
+    """A recovery from the older snapshot imports it and deletes from it as the first time."""
     lab = large_lab
     lab.put("a", cap_records=3)
     lab.write("a", "before")
     lab.checkpoint()
     body, replay_from = lab.checkpointer.capture()
-    # While that snapshot is written, records are adopted, and are gone again.
+    # While that snapshot is written, records are imported and deleted.
     lab.part("0", {"data": ["1", "2", "3", "4", "5"]}, topic="a")
     lab.commit_stage("0")
-    (adopted,) = lab.segment_files()
+    (imported,) = lab.segment_files()
     lab.delete("a")
     lab.checkpointer.write_snapshot(body)
     lab.checkpointer.remove(lab.checkpointer.release(replay_from))
     lab.checkpoint()
-    assert adopted in lab.segment_files()
+    assert imported in lab.segment_files()
     lab.checkpoint()
     lab.checkpoint()
     assert lab.segment_files() == []
@@ -455,11 +456,11 @@ def test_whatever_goes_wrong_nobody_waits_behind_it(
     lab.write("a", "before")
     lab.part("0", ROWS)
 
-    def fail(files: AdoptedFiles) -> None:
+    def fail(files: ImportFiles) -> None:
         raise ValueError("a mistake of ours")
 
     with monkeypatch.context() as patched:
-        patched.setattr(AdoptedFiles, "sync", fail)
+        patched.setattr(ImportFiles, "sync", fail)
         with pytest.raises(ApiError, match="a mistake of ours"):
             lab.commit_stage("0")
     assert lab.segment_files() == []
@@ -470,12 +471,17 @@ def test_whatever_goes_wrong_nobody_waits_behind_it(
 def test_records_of_class_ephemeral_are_not_written_into_files(large_lab: LargeLab) -> None:
     lab = large_lab
     lab.put("b", durability="ephemeral")
-    lab.part("0", ROWS)
-    assert lab.commit_stage("0") == ({"a": (1, 4, 4), "b": (1, 2, 2)}, False)
-    assert (lab.data("b"), lab.segment_files()) == ([2, 5], [])
+    lab.part("0", {"data": ["1", "2"]}, topic="b")
+    assert lab.commit_stage("0") == ({"b": (1, 2, 2)}, False)
+    assert (lab.data("b"), lab.segment_files()) == ([1, 2], [])
+    lab.part("1", ROWS)
+    assert lab.commit_stage("1", batch=1) == ({"a": (1, 4, 4), "b": (3, 4, 2)}, False)
+    assert (lab.data("a"), lab.data("b"), len(lab.segment_files())) == ([1, 3, 4, 6], [1, 2, 2, 5], 1)
+    lab.restart()
+    assert (lab.data("a"), lab.data("b"), lab.topic("b").head) == ([1, 3, 4, 6], [], 4)
 
 
-def test_a_rotten_adoption_gives_no_seq_out_again(large_lab: LargeLab) -> None:
+def test_a_damaged_import_assigns_no_seq_again(large_lab: LargeLab) -> None:
     """It takes a few bytes of journal, and thousands of seqs."""
     lab = large_lab
     lab.write("a", "before")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -286,114 +284,6 @@ def test_a_refused_commit_may_be_tried_again(lab: StageLab) -> None:
         lab.commit_stage("0")
     lab.delete("a", before=2)
     assert lab.commit_stage("0") == ({"a": (2, 2, 1)}, False)
-
-
-# --- rendering beside the loop ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("behind_ms", [0, 5])
-def test_rows_are_rendered_once_where_nobody_comes_in_between(
-    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch, behind_ms: int
-) -> None:
-    small_lab.write("a", 0)
-    # The clock may have been set back: records that come later are not older for that.
-    small_lab.clock.step(-behind_ms)
-    small_lab.part("0", {"topic": ["a", "b"], "data": ["1", "2"]})
-    prepare, rendered = stages_module._prepare, []
-
-    def spy(*arguments: Any) -> None:
-        rendered.append(arguments)
-        prepare(*arguments)
-
-    monkeypatch.setattr(stages_module, "_prepare", spy)
-    small_lab.commit_stage("0")
-    assert len(rendered) == 1
-    first, second = (json.loads(row)["$ts"] for row in small_lab.diff("a").rows.splitlines())
-    assert second == first
-
-
-@pytest.mark.parametrize("intruders", [1, 2, 3, 5])
-def test_writers_that_come_in_between_do_not_upset_the_seqs(
-    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch, intruders: int
-) -> None:
-    small_lab.put("a", ttl_ms=1000)
-    small_lab.write("a", 0)
-    small_lab.part("0", {"data": ["1", "2"]}, topic="a")
-    prepare, left = stages_module._prepare, [intruders]
-
-    async def here(work: Callable[..., Any], *arguments: Any) -> Any:
-        result = work(*arguments)
-        if left[0] and work is spy:
-            left[0] -= 1
-            small_lab.clock.advance(7)
-            small_lab.write("a", "intruder")
-        return result
-
-    def spy(*arguments: Any) -> None:
-        prepare(*arguments)
-
-    monkeypatch.setattr(stages_module, "_prepare", spy)
-    monkeypatch.setattr(asyncio, "to_thread", here)
-    found, _ = small_lab.commit_stage("0")
-    taken = min(intruders, stages_module.RENDER_ATTEMPTS)
-    assert found == {"a": (2 + taken, 3 + taken, 2)}
-    rows = [json.loads(row) for row in small_lab.diff("a").rows.splitlines()]
-    assert [row["$seq"] for row in rows] == list(range(1, 4 + taken))
-    assert [row["$ts"] for row in rows] == sorted(row["$ts"] for row in rows)
-    states = small_lab.states()
-    small_lab.restart()
-    assert small_lab.states() == states
-
-
-def test_age_that_takes_records_in_between_is_repeated_by_replay(
-    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Rendered for a time at which the first record lived, this commit would seem to push it over the cap.
-    small_lab.put("a", ttl_ms=1000, cap_records=2)
-    small_lab.write("a", 0)
-    small_lab.clock.advance(600)
-    small_lab.write("a", 0)
-    small_lab.clock.advance(399)
-    small_lab.part("0", {"data": ["1"]}, topic="a")
-    prepare = stages_module._prepare
-
-    def spy(*arguments: Any) -> None:
-        prepare(*arguments)
-        small_lab.clock.advance(2)
-        small_lab.engine.refresh(small_lab.topic("a"))
-
-    monkeypatch.setattr(stages_module, "_prepare", spy)
-    small_lab.commit_stage("0")
-    states = small_lab.states()
-    assert (states["a"]["seqs"], states["a"]["gaps"]) == ([2, 3], [(1, 1, "ttl")])
-    small_lab.restart()
-    assert small_lab.states() == states
-
-
-def test_a_topic_that_fills_up_in_between_refuses_the_whole_commit(
-    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_lab.write("a", 0)
-    small_lab.put("full", cap_records=2, discard="reject")
-    small_lab.part("0", {"topic": ["a", "full"], "data": ["1", "2"]})
-
-    prepare = stages_module._prepare
-
-    async def here(work: Callable[..., Any], *arguments: Any) -> Any:
-        return work(*arguments)
-
-    def intrude(*arguments: Any) -> None:
-        prepare(*arguments)
-        if small_lab.topic("full").head < 2:
-            small_lab.write("full", "intruder")
-
-    monkeypatch.setattr(asyncio, "to_thread", here)
-    monkeypatch.setattr(stages_module, "_prepare", intrude)
-    with pytest.raises(ApiError) as refusal:
-        small_lab.commit_stage("0")
-    assert refusal.value.code == "topic_full"
-    assert (small_lab.topic("a").assigned, small_lab.topic("a").pending_count) == (1, 0)
-    assert small_lab.write("a", 3).first_seq == 2
 
 
 # --- giving up --------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.flow.watched import Scenario, Watched
+from tests.support.appending import append
 from topics.flow.watch import fanout as fanout_module
 from topics.flow.watch.subscription import WatchOptions
-from topics.log.write.append_request import parse_append
 
 
 def test_everybody_at_the_same_place_shares_one_step(
@@ -96,7 +96,7 @@ def test_a_topic_dropped_while_its_watcher_was_stalled(play: Callable[[Scenario]
     play(scenario)
 
 
-def test_records_that_arrive_during_a_round_travel_together(
+def test_records_that_arrive_during_a_round_are_sent_together(
     play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(w: Watched) -> None:
@@ -148,7 +148,7 @@ def test_strong_watchers_wait_for_the_disk(play: Callable[[Scenario], None]) -> 
         # It asked for a sync. More arrives meanwhile, and is not covered by that one.
         engine.queue.flush()
         ticket = engine.queue.begin_sync()
-        w.lab.engine.append("t", parse_append(b'{"records":[{"data":3}]}'), lambda op: None, _unexpected)
+        append(w.lab.engine, "t", b'{"records":[{"data":3}]}', lambda op: None, _unexpected)
         engine.queue.flush()
         ticket.run()
         engine.queue.finish_sync(ticket)

@@ -32,7 +32,7 @@ from tests.http.streaming import RunningApp
 from topics.http.console.page import FILES
 from topics.http.door.readiness import Readiness
 from topics.http.routes.probes import DOCUMENT, Probes
-from topics.http.wire.known_requests import KEY_HEADER
+from topics.http.wire.known_heads import KEY_HEADER
 from topics.http.wire.routing import Body, Route
 from topics.values.errors import STATUS_BY_CODE
 

@@ -12,14 +12,13 @@ import msgspec
 
 import topics.http.routes
 from tests.http.openapi.described import JSON, Described
+from topics.codec.append_body import AppendBody, Line, PublishBody
 from topics.flow.pipelines import MAX_WHY_BYTES
 from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
 from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
 from topics.http.routes.streams import socket
 from topics.http.routes.streams.event_watcher import HEARTBEAT_MS_RANGE
-from topics.http.routes.streams.socket_publishing import PublishBody
 from topics.log import MAX_BUCKETS
-from topics.log.write.append_form import AppendBody, Line
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
 from topics.values.forms import Form
 from topics.values.settings import (
@@ -158,7 +157,7 @@ def decoded_types() -> set[Any]:
 
 
 COMMANDS = {socket._Ping, socket._Subscribe, socket._Unsubscribe}
-# Not decoded in a route's module: a config where configs are, a write where it is rendered.
+# Decoded outside the modules of the routes: a config where configs are, an append in the codec.
 ELSEWHERE = {"ConfigBody": ConfigBody, "WriteBody": AppendBody}
 
 

@@ -6,7 +6,6 @@ import socket
 import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,7 @@ from tests.http.streaming import RunningApp, SocketClient
 from tests.support import Wire, raw_request
 from tests.support.arrow import arrow_stream
 from topics.flow import pacing
-from topics.http.routes.service import Service
-from topics.log import AppendRequest
+from topics.log import Append
 from topics.values.errors import ApiError
 
 Start = Callable[..., RunningApp]
@@ -142,7 +140,7 @@ def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool)
         assert (answer.status, answer.code, answer.headers["retry-after"]) == (429, "throttled", "2")
 
 
-# --- the same door for every protocol ---------------------------------------------------------------------
+# --- admission of every protocol --------------------------------------------------------------------------
 
 
 class Holding:
@@ -240,14 +238,15 @@ def test_a_publish_that_fails_behind_one_that_waited_is_the_one_that_is_told(
     holding.active = False
     publish(client, 2)
     publish(client, 3)
-    write = Service.append
+    engine = app.app.node.engine
+    append, numbers = engine.append, iter((1, 2, 3))
 
-    def failing(service: Service, name: str, request: AppendRequest, *more: Any) -> None:
-        if bytes(request.batch.render(1, 1)).endswith(b'"data":2}\n'):
+    def failing(request: Append) -> None:
+        if next(numbers) == 2:
             raise OSError(24, "too many open files")
-        write(service, name, request, *more)
+        append(request)
 
-    monkeypatch.setattr(Service, "append", failing)
+    monkeypatch.setattr(engine, "append", failing)
     holding.let_in()
     answers = {answer["request_id"]: answer["op"] for answer in (client.read() for _ in range(3))}
     assert answers == {1: "ack", 2: "error", 3: "ack"}
@@ -262,13 +261,13 @@ def test_a_socket_that_closes_while_its_publish_waits_writes_nothing(
     publish(client, 1)
     wait_until(lambda: holding.held == 1)
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    app.inside(lambda: [connection.transport.abort() for connection in app.app.server.context.streams])
+    app.inside(lambda: [connection.abort() for connection in app.app.server.context.streams])
     wait_until(lambda: not app.app.sockets.sockets)
     holding.let_in()
     assert head(app) == 0
 
 
-def test_a_patient_publish_is_patient_at_the_door(start: Start, wait_until: Callable[..., None]) -> None:
+def test_a_patient_publish_waits_without_end(start: Start, wait_until: Callable[..., None]) -> None:
     app = prepared(start)
     holding = Holding(app)
     client = app.socket()

@@ -1,5 +1,6 @@
 import pytest
 
+from topics import codec
 from topics.http.door.readiness import Readiness
 from topics.http.routes.probes import Probes
 from topics.http.wire.routing import Route
@@ -32,7 +33,7 @@ def test_readiness_follows_the_gate(serve, path):
     assert answer.headers["retry-after"] == "1"
     readiness.admit()
     answer = running.request("GET", path)
-    assert answer.json == {"status": "ready", "wal_replay_complete": True, "topics": 3}
+    assert answer.json == {"status": "ready", "wal_replay_complete": True, "topics": 3, "codec": codec.NAME}
     readiness.drain()
     answer = running.request("GET", path)
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "shutting_down", "1")

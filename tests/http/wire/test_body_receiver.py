@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topics.http.wire import body_receiver
+from topics.http.wire import connection as connection_module
 from topics.http.wire.body_receiver import LEAST_BYTES, BodyReceiver
 from topics.http.wire.context import Limits
-from topics.http.wire.http1 import Connection
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.request_parser import RequestParser
 from topics.http.wire.routing import Body, Route
 from topics.values import ApiError
 
@@ -45,7 +46,7 @@ def links(running):
 
 
 def is_received(running):
-    return [isinstance(link.transport.get_protocol(), BodyReceiver) for link in links(running)]
+    return [isinstance(link._transport.get_protocol(), BodyReceiver) for link in links(running)]
 
 
 @pytest.fixture
@@ -65,14 +66,14 @@ def begin(running, raw, wait_until):
 def test_the_rest_comes_past_the_parser_and_the_next_request_does_not(
     running, raw, begin, wait_until, monkeypatch
 ):
-    parsed, usual = [], Connection.on_body
+    parsed, usual = [], RequestParser.on_body
 
     def on_body(self, piece):
         parsed.append(len(piece))
         usual(self, piece)
 
-    # A parser looks it up once, when the connection is made.
-    monkeypatch.setattr(Connection, "on_body", on_body)
+    # httptools looks it up once, when the connection is made.
+    monkeypatch.setattr(RequestParser, "on_body", on_body)
     wire = running.connect()
     for _ in range(3):
         rest = begin(wire)
@@ -115,7 +116,7 @@ def test_a_body_stays_where_it_was_received(serve, raw, wait_until):
     wire.send(request[:1000])
     wait_until(lambda: is_received(running) == [True])
     (link,) = links(running)
-    received = place_of(link.transport.get_protocol()._room)
+    received = place_of(link._transport.get_protocol()._room)
     wire.send(request[1000:])
     assert wire.read().status == 200
     assert places == [received]
@@ -134,11 +135,11 @@ def test_whoever_goes_with_the_last_byte_is_not_handled(running, wire, begin, wa
         finished.set()
 
     def lost_first(self):
-        self._connection.transport.abort()
+        self._connection._transport.abort()
         running.loop.call_later(0.1, finish_late, self)
 
     monkeypatch.setattr(BodyReceiver, "_finish", lost_first)
-    monkeypatch.setattr(Connection, "handle", lambda self, exchange: handled.append(exchange))
+    monkeypatch.setattr(connection_module, "handle", lambda context, exchange: handled.append(exchange))
     rest = begin(wire)
     (link,) = links(running)
     wire.send(rest)
@@ -186,7 +187,7 @@ def test_without_memory_for_all_of_it_what_comes_is_taken(running, wire, begin, 
     def none_left(*_):
         raise MemoryError
 
-    monkeypatch.setattr(body_receiver, "BytesIO", none_left)
+    monkeypatch.setattr(Exchange, "receive_into", none_left)
     rest = begin(wire)
     assert is_received(running) == [False]
     wire.send(rest)
@@ -235,11 +236,11 @@ def test_refused_in_the_middle_it_is_read_no_more(running, wire, begin, wait_unt
     wait_until(lambda: is_received(running) == [True])
     (link,) = links(running)
     exchange = link._reading
-    exchange.closes = True
+    exchange.close_after_reply()
     running.loop.call_soon_threadsafe(exchange.fail, ApiError("shutting_down", "no more"))
     assert wire.read().status == 503
     wire.send(rest)
     wait_until(lambda: is_received(running) == [False])
-    wait_until(lambda: link._ignored_bytes == len(rest))
+    wait_until(lambda: link._read_control._discarded == len(rest))
     wire.socket.shutdown(socket.SHUT_WR)
     assert wire.at_end()

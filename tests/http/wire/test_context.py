@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 
-from topics.http.wire.context import PARTING_S, Limits, Partings
+from topics.http.wire.context import Limits
 from topics.http.wire.routing import Body, Route
+from topics.http.wire.stream import CLOSE_CALLBACKS_S, CloseCallbacks
 
 PATIENT = {"head_s": 60, "body_idle_s": 60, "keep_alive_s": 60, "write_stall_s": 60, "linger_s": 60}
 
@@ -100,30 +101,30 @@ def test_lingering_ends(serve, wait_until):
     wait_until(lambda: not running.server.context.connections)
 
 
-def test_many_partings_take_turns_with_whatever_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_callbacks_take_turns_with_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, done = [0.0], []
-    monkeypatch.setattr("topics.http.wire.context.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("topics.http.wire.stream.perf_counter", lambda: clock[0])
 
-    def part(number: int) -> None:
-        clock[0] += PARTING_S / 2
+    def take_time(number: int) -> None:
+        clock[0] += CLOSE_CALLBACKS_S / 2
         done.append(number)
         if number == 2:
-            raise RuntimeError("is told, and keeps nobody from leaving")
+            raise RuntimeError("is logged, and the others run all the same")
 
     async def scenario() -> None:
-        partings = Partings(asyncio.get_running_loop())
+        callbacks = CloseCallbacks(asyncio.get_running_loop())
         for number in range(5):
-            partings.add([partial(part, number)])
+            callbacks.run([partial(take_time, number)])
         assert done == [0, 1]
         await asyncio.sleep(0)
         assert done == [0, 1, 2, 3]
-        partings.add([partial(part, 5), partial(part, 6)])
-        # Those who have waited come first.
+        callbacks.run([partial(take_time, 5), partial(take_time, 6)])
+        # Those that wait come first.
         assert done == [0, 1, 2, 3]
-        partings.finish()
+        callbacks.finish()
         assert done == [0, 1, 2, 3, 4, 5, 6]
         await asyncio.sleep(0)
-        partings.add([partial(part, 7)])
+        callbacks.run([partial(take_time, 7)])
         assert done[-1] == 7
 
     asyncio.run(scenario())

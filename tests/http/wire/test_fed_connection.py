@@ -16,8 +16,11 @@ from tests.http.streaming import EventReader, SocketClient
 from tests.support import Wire, eventually, raw_request
 from topics.flow.watch.subscription import Subscription
 from topics.http.wire import fed_connection as outlet
-from topics.http.wire.channel import Channel, Stream, Upgraded
+from topics.http.wire.connection import Connection
+from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedConnection
+from topics.http.wire.request_parser import RequestParser
+from topics.http.wire.stream import OpenStream
 
 # More than two kernels and the server's own buffer take on behalf of a client that does not read.
 BLOCK = "x" * 100_000
@@ -130,7 +133,7 @@ def test_connecting_stalling_and_vanishing_leaves_nothing_behind(
 
 def _kept() -> Counter[str]:
     """Objects of connections that are there, whether or not anything refers to them."""
-    kinds = (Subscription, FedConnection, Stream, Upgraded, Channel)
+    kinds = (Subscription, FedConnection, OpenStream, Connection, RequestParser, Exchange)
     return Counter(type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, kinds))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from topics.http.wire.framing import Chunks, begins_well, has_two_blanks, host_of, is_chunked
-from topics.http.wire.http1 import Connection
+from topics.http.wire.request_parser import RequestParser
 from topics.http.wire.routing import Route
 
 
@@ -167,13 +167,14 @@ def test_handlers_see_the_host_that_is_asked(serve, head, host):
 def test_empty_lines_in_pieces(serve, wait_until, monkeypatch, pieces):
     """Ahead of the first request, and between two of them."""
     fed = []
-    feed = Connection._feed
+    feed = RequestParser.feed
 
-    def noted(connection, data):
-        feed(connection, data)
+    def noted(parser, data, at):
+        stop = feed(parser, data, at)
         fed.append(data)
+        return stop
 
-    monkeypatch.setattr(Connection, "_feed", noted)
+    monkeypatch.setattr(RequestParser, "feed", noted)
     wire = serve([Route("GET", "/", lambda exchange: exchange.reply(b"{}"))]).connect()
     for _ in range(2):
         for piece in pieces:

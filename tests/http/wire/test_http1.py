@@ -75,7 +75,7 @@ def test_tiny_chunks_take_no_more_memory_than_their_bytes(serve, wait_until):
         return [link._reading for link in running.server.context.connections if link._reading is not None]
 
     wait_until(lambda: [exchange.received for exchange in held()] == [100_000])
-    assert sys.getsizeof(held()[0].pieces) < 200_000
+    assert sys.getsizeof(held()[0]._pieces) < 200_000
 
 
 def test_trailers_do_not_become_headers_of_the_next_request(serve):

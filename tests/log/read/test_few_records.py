@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.appending import rows_of
 from topics.log.read.few_records import FEW, few_records
 from topics.log.run import HotColumns, Run
-from topics.log.write.batch import batch_from_columns
 
 UNLIMITED = 1 << 30
 # Text that looks like the parts of a row.
@@ -29,8 +29,7 @@ BATCH = st.tuples(
 
 def run_of(base: int, rows: list[bytes]) -> Run:
     run = Run(1, base, HotColumns(base))
-    batch = batch_from_columns(rows)
-    run.extend(batch, batch.render(base, 5), 5)
+    run.extend(rows_of(rows, base, 5))
     return run
 
 
@@ -52,9 +51,9 @@ def test_they_are_what_the_columns_say(
     for rows, later, hops in batches:
         ts += later
         data, metas, nodes, tags = (list(column) for column in zip(*rows, strict=True))
-        batch = batch_from_columns(data, metas, nodes, tags)
-        rendered = batch.render(base + run.count, ts)
-        run.extend(batch, rendered, ts, None if hops is None else bytes([hops] * len(rows)))
+        hop_counts = None if hops is None else bytes([hops] * len(rows))
+        first_seq = base + run.count
+        run.extend(rows_of(data, first_seq, ts, metas=metas, nodes=nodes, tags=tags, hops=hop_counts))
     if closed:
         hot.close()
     start = choice.draw(st.integers(0, run.count - 1))
@@ -74,11 +73,9 @@ def test_they_are_what_the_columns_say(
 def test_they_do_not_keep_their_run_from_growing() -> None:
     run = run_of(1, [b"1", b"2"])
     found = few_records(run, 0, 2, UNLIMITED)
-    batch = batch_from_columns([b"3"])
-    run.extend(batch, batch.render(3, 5), 5, bytes([1]))
+    run.extend(rows_of([b"3"], 3, 5, hops=bytes([1])))
     again = few_records(run, 0, 3, UNLIMITED)
-    batch = batch_from_columns([b"4"])
-    run.extend(batch, batch.render(4, 5), 5)
+    run.extend(rows_of([b"4"], 4, 5))
     assert found is not None
     assert again is not None
     assert (found.data, again.data) == ([b"1", b"2"], [b"1", b"2", b"3"])

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.log.harness import T0, Lab, seqs
+from tests.support.appending import rows_of
 from topics.log.read import page as paging
 from topics.log.read.audit import at_once
 from topics.log.read.filter import Choice, last_steps
 from topics.log.remove.tags import parse_match
 from topics.log.run import Run
-from topics.log.write.batch import batch_from_columns
 from topics.storage import Columns
 
 REQUESTS: dict[str, dict[str, Any]] = {
@@ -48,8 +48,7 @@ def history(make_lab: Callable[..., Lab], seed: int) -> tuple[Lab, dict[int, tup
         lab.checkpoint(everything=seed % 4 == 1)
         lab.restart(clean=True)
     topic = lab.topic("t")
-    batch = batch_from_columns([b"1"] * 3)
-    topic.assign(batch, batch.render(topic.assigned + 1, T0), T0 + 10_000, 0)
+    topic.append(rows_of([b"1"] * 3, topic.assigned + 1, T0 + 10_000), 0)
     return lab, written
 
 

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.harness import T0, Lab, records
+from tests.support.appending import rows_of
 from topics.log.read.render import STORED, Shape, gather, gather_alive
 from topics.log.run import HotColumns
-from topics.log.write.batch import batch_from_columns
-from topics.values import accelerator
 
-pytestmark = pytest.mark.usefixtures("both_ways")
+pytestmark = pytest.mark.usefixtures("both_codecs")
 
 # Text that looks like the parts of a row.
 TRICKY = '"data":1,"meta":{'
@@ -71,9 +70,8 @@ def test_a_reader_gets_the_parts_it_asked_for(
 def test_what_is_not_deleted_is_gathered_the_same_way_at_once(
     sizes: list[int], closed: bool, data: st.DataObject
 ) -> None:
-    batch = batch_from_columns([b'"%b"' % (b"x" * size) for size in sizes])
     hot, count = HotColumns(1), len(sizes)
-    hot.extend(batch, batch.render(1, 7), 7)
+    hot.extend(rows_of([b'"%b"' % (b"x" * size) for size in sizes], 1, 7))
     if closed:
         hot.close()
     start = data.draw(st.integers(0, count - 1))
@@ -85,17 +83,15 @@ def test_what_is_not_deleted_is_gathered_the_same_way_at_once(
     found = gather_alive(hot, dead, start, stop, room, budget)
     alive = [at for at in range(start, stop) if not dead[at]][:room]
     if found is None:
-        looked_at = stop if accelerator.native is not None else min(stop, start + 2 * room)
-        few = sum(not mark for mark in dead[start:looked_at]) < room
+        few = sum(not mark for mark in dead[start : min(stop, start + 2 * room)]) < room
         assert few or columns.start_of(alive[-1] + 1) - columns.start_of(start) > budget
     else:
         assert found == (gather(columns, np.array(alive), STORED), alive[-1] + 1)
 
 
 def test_what_is_gathered_ends_where_the_stretch_does_and_fits_the_budget() -> None:
-    batch = batch_from_columns([b"1"] * 8)
     hot = HotColumns(1)
-    hot.extend(batch, batch.render(1, 7), 7)
+    hot.extend(rows_of([b"1"] * 8, 1, 7))
     columns, dead = hot.view(), bytearray(8)
     size = columns.start_of(3)
     assert gather_alive(hot, dead, 0, 3, 3, size) == (gather(columns, np.arange(3), STORED), 3)
@@ -105,8 +101,7 @@ def test_what_is_gathered_ends_where_the_stretch_does_and_fits_the_budget() -> N
 
 
 def test_nothing_is_gathered_of_nothing() -> None:
-    batch = batch_from_columns([b"1"])
     hot = HotColumns(1)
-    hot.extend(batch, batch.render(1, 7), 7)
+    hot.extend(rows_of([b"1"], 1, 7))
     assert gather(hot.view(), np.empty(0, np.int64), STORED) == b""
     assert gather(hot.view(), np.empty(0, np.int64), Shape(data=False)) == b""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab, records
+from tests.support.appending import append, body_of
 from tests.support.damage import flip
 from topics.log.read import scan as scanning
 from topics.log.read.render import Shape
@@ -165,10 +166,7 @@ def test_a_scan_ends_at_the_head_it_began_with(lab: Lab) -> None:
 
 def test_records_above_the_visible_head_are_not_read(lab: Lab) -> None:
     lab.write_each("a", 2)
-    from topics.log.write.append_request import parse_append
-
-    pending = parse_append(b'{"records":[{"data":3}]}')
-    lab.engine.append("a", pending, lambda op: None, lambda error: None)
+    append(lab.engine, "a", body_of(3), lambda _: None, lambda _: None)
     assert seqs(pieces(start(lab))) == [1, 2]
 
 

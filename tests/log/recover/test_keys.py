@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import Lab
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import parse_append
-from topics.log.write.idempotency import keys_kept_ms
-from topics.log.write.key_chunk import CHUNK_KEYS
+from tests.support.appending import Appended, append, body_of
+from topics.log.write.idempotency import CHUNK_KEYS, keys_kept_ms
 from topics.storage.frame import Kind
 
 WINDOW_MS = 1000
 KEPT = ["memory", "disk", "fsync"]
 
 
-def told(op: AppendOp) -> tuple[int, int, int, int]:
+def told(op: Appended) -> tuple[int, int, int, int]:
     return op.first_seq, op.last_seq, op.head_seq, op.count
 
 
@@ -186,8 +184,7 @@ def test_what_a_bound_has_forgotten_stays_forgotten(make_lab: Callable[..., Lab]
 def test_a_snapshot_has_no_key_of_a_write_that_waits(lab: Lab) -> None:
     """It is in the journal behind the snapshot, or nowhere."""
     lab.write("t", 1, key="a")
-    request = parse_append(b'{"records":[{"data":2}]}', b"b")
-    lab.engine.append("t", request, lambda _: None, lambda _: None)
+    append(lab.engine, "t", body_of(2), lambda _: None, lambda _: None, key=b"b")
     body, replay_from = lab.checkpointer.capture()
     lab.checkpointer.write_snapshot(body)
     lab.checkpointer.release(replay_from)

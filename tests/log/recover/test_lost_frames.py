@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.log.harness import T0, JournalFrame, Lab, check_loss, gap
+from tests.support.appending import body_of, write_of
 from tests.support.damage import cut, flip
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.topic import Topic
-from topics.log.write.batch import batch_from_columns
 from topics.log.write.group import append_group
 from topics.storage import witness
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.frame import Header, Kind
+from topics.storage.frame import FrameDraft, Header, Kind
 from topics.storage.journal_reader import Damage
 from topics.values.config import TopicConfig
 
@@ -250,9 +250,14 @@ def test_a_group_that_rots_takes_no_reservation_with_it(lab: Lab) -> None:
     """The reservation it made is in what cannot be read: seqs above it may have been given out."""
     lab.put("t")
     topic = lab.topic("t")
-    batch = batch_from_columns([b"1"] * 1000)
     append_group(
-        lab.engine, [(topic, [batch])], lab.engine.now(), lambda _: [], lambda: None, pytest.fail, sync=True
+        lab.engine,
+        [(topic, [write_of(body_of(*range(1000)))])],
+        lab.engine.now(),
+        lambda _: FrameDraft(Kind.CLOCK, ts=lab.engine.now()),
+        lambda: None,
+        pytest.fail,
+        sync=True,
     )
     lab.engine.queue.sync_now()
     lab.write_each("t", 20)

@@ -6,11 +6,11 @@ import pytest
 
 from tests.flow.queues.lab import unexpected
 from tests.log.harness import T0, Lab, check_loss, gap
+from tests.support.appending import append, body_of
 from tests.support.damage import flip
 from topics.log.lifecycle import put_topic
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.replay import Replay
-from topics.log.write.append_request import parse_append
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import read_frame
 from topics.values.config import TopicConfig
@@ -98,7 +98,7 @@ def test_a_write_behind_a_change_to_ephemeral_was_not_ephemeral(lab: Lab) -> Non
     lab.put("t", durability="disk")
     engine, config = lab.engine, TopicConfig(durability="ephemeral")
     put_topic(engine, "t", config, lambda _: None, unexpected)
-    engine.append("t", parse_append(b'{"records":[{"data":1}]}'), lambda _: None, unexpected)
+    append(engine, "t", body_of(1), lambda _: None, unexpected)
     engine.queue.sync_now()
     for _ in range(3):
         lab.restart()

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from tests.log.harness import Lab, gap, three_segments
+from tests.support.appending import append
 from tests.support.damage import flip
 from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound, submit_delete
 from topics.log.remove.tags import parse_match
-from topics.log.write.append_request import parse_append
 from topics.log.write.operation import Op
 from topics.storage import Kind
 from topics.values.errors import ApiError
@@ -155,8 +155,8 @@ def test_a_frame_names_the_seqs_that_carry_the_tag_and_no_tag(lab: Lab) -> None:
 def test_records_on_their_way_to_the_disk_are_named_too(lab: Lab) -> None:
     lab.put("t", durability="fsync")
     topic, answers = lab.topic("t"), list[object]()
-    request = parse_append(b'{"records":[{"data":1,"tag":"x"},{"data":2,"tag":"y"}]}')
-    lab.engine.append("t", request, answers.append, answers.append)
+    body = b'{"records":[{"data":1,"tag":"x"},{"data":2,"tag":"y"}]}'
+    append(lab.engine, "t", body, answers.append, answers.append)
     match = parse_match("x")
     assert lab.engine.preview_delete(topic, None, match, [1, 2]).deleted == 0, "no reader sees them yet"
     lab.engine.delete_records(topic, None, match, answers.append, answers.append, seqs=[1, 2])  # type: ignore[arg-type]

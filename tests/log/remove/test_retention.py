@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.log.harness import T0, Lab, gap, records, seqs
-from topics.log.remove.retention import _bytes_prefix, _nth_live, keep_lines, would_remove
+from topics.log.remove.retention import keep_lines, would_remove
 from topics.values.config import TopicConfig
 
 SIZES = [3, 2, 5, 3, 2, 9, 2, 3, 4, 2, 7, 3]
@@ -168,7 +168,7 @@ def test_evictions_that_ephemeral_records_caused_stay_evicted(lab: Lab) -> None:
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_what_has_to_go_is_found_however_much_is_deleted(
+def test_caps_evict_the_oldest_live_records_however_many_are_deleted(
     make_lab: Callable[..., Lab], seed: int, sealed: bool
 ) -> None:
     rng = random.Random(seed)
@@ -179,18 +179,15 @@ def test_what_has_to_go_is_found_however_much_is_deleted(
             lab.checkpoint(everything=True)
     lab.delete("t", before=rng.randrange(1, 6))
     lab.delete("t", seqs=rng.sample(range(5, 21), rng.choice([0, 7])))
-    topic = lab.topic("t")
     alive = [(record["$seq"], len(record["data"]) + 2) for record in records(lab.diff("t"))]
-    # Nothing has to go when a run that turned out to be damaged took care of it.
-    for nothing in (0, -3):
-        assert _nth_live(topic, nothing) == _bytes_prefix(topic, nothing) == topic.floor - 1
-    for n in range(1, len(alive) + 1):
-        upto = _nth_live(topic, n)
-        assert sum(seq <= upto for seq, _ in alive) == n
-    for excess in range(1, topic.live_bytes + 1):
-        upto = _bytes_prefix(topic, excess)
-        gone = [size for seq, size in alive if seq <= upto]
-        assert sum(gone) - gone[-1] < excess <= sum(gone)
+    caps = {"cap_records": len(alive), "cap_bytes": sum(size for _, size in alive)}
+    name, steps = rng.choice([("cap_records", (1, 2)), ("cap_bytes", (1, 2, 3, 5))])
+    while caps[name] > 1:
+        caps[name] = max(caps[name] - rng.choice(steps), 1)
+        lab.put("t", **{name: caps[name]})
+        while len(alive) > caps["cap_records"] or sum(size for _, size in alive) > caps["cap_bytes"]:
+            del alive[0]
+        assert lab.seqs("t", lab.topic("t").floor - 1) == [seq for seq, _ in alive], caps
 
 
 def test_age_that_ends_inside_an_emptied_run_passes_it(lab: Lab) -> None:

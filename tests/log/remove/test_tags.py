@@ -12,7 +12,7 @@ from topics.log.remove import tags
 from topics.log.remove.tags import TagIndex, TagMatch, parse_match
 from topics.values.errors import ApiError
 
-pytestmark = pytest.mark.usefixtures("both_ways")
+pytestmark = pytest.mark.usefixtures("both_codecs")
 
 
 @pytest.fixture(autouse=True)

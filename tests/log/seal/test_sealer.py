@@ -9,9 +9,9 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.storage.support import FullDisk
+from tests.support.appending import append, body_of
 from topics.log.seal import sealer as sealing
 from topics.log.seal.sealer import HotRuns, Sealer, SegmentPlan, _deleted_since
-from topics.log.write.append_request import parse_append
 
 QUIET = (lambda _: None, lambda error: None)
 
@@ -95,7 +95,7 @@ def test_a_run_that_did_not_fit_on_the_disk_grows_while_the_error_is_known(
 
 def test_a_full_run_that_is_not_committed_yet_is_sealed_later(lab: Lab) -> None:
     lab.write("t", *range(4))
-    lab.engine.append("t", parse_append(b'{"records":[{"data":1},{"data":2},{"data":3},{"data":4}]}'), *QUIET)
+    append(lab.engine, "t", body_of(1, 2, 3, 4), *QUIET)
     assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]
     lab.engine.queue.sync_now()
     assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]

@@ -32,8 +32,6 @@ def test_nothing_is_forgotten_while_there_are_as_many_as_may_be(make_lab: Callab
     for name in "tu":
         write(lab, name, *map(str, range(100)))
     keys = lab.engine.keys
-    for name in "tu":
-        keys.enforce_bounds(keys.of(lab.topic(name)), lab.engine.now())
     assert (keys.count, keys.forgotten) == (200, 0)
     write(lab, "t", "one more")
     assert (keys.count, keys.forgotten) == (199, 2), "and some at once, when there are more"

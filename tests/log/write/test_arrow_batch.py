@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from topics.log.write import ahead_batch
+from tests.support.appending import write_of
+from topics import codec
+from topics.codec import Write
 from topics.log.write import arrow_batch as columnar
-from topics.log.write.append_frame import encode_payload
-from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch, compact, piece_bounds, read_stream
-from topics.values import accelerator
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_RECORD_BYTES
 
-pytestmark = pytest.mark.usefixtures("both_ways")
+pytestmark = pytest.mark.usefixtures("both_codecs")
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
@@ -35,28 +34,15 @@ def refusal(**columns: Any) -> ApiError:
     return caught.value
 
 
-@pytest.mark.parametrize("more", [{}, {"tag": ["a", None]}, {"meta": ['{"k":1}', None], "node": ["n", "m"]}])
-def test_what_was_rendered_ahead_is_what_would_have_been(more: dict[str, Any]) -> None:
-    for now in (None, 5):
-        plain, ahead = (
-            check_batch(batch(data=["1", "2"], **more)),
-            check_batch(batch(data=["1", "2"], **more)),
-        )
-        for prepared, asked in ((7, 7), (7, 8)):
-            ahead.prepare(prepared, 3, now)
-            assert ahead.rendered_ms == now
-            rows = plain.render(asked, 3)
-            assert bytes(ahead.render(asked, 3)) == bytes(rows)
-            assert (ahead.rendered_ms is None) == (now is None or prepared != asked)
-            assert ahead.row_ends(rows).tolist() == plain.row_ends(rows).tolist()
-            assert encode_payload(ahead, rows) == encode_payload(plain, rows)
+def payload(write: Write) -> bytes:
+    return codec.encode([write], 41, 1_700_000_000_000).payload
 
 
 def texts(cells: list[str]) -> list[str]:
     return compact(pa.array(cells, pa.string()), "data").to_pylist()
 
 
-def as_json_write(**columns: list[Any]) -> Any:
+def as_json_write(**columns: list[Any]) -> Write:
     """The same records as a JSON write would have them."""
     records = []
     for index, data in enumerate(columns["data"]):
@@ -69,7 +55,7 @@ def as_json_write(**columns: list[Any]) -> Any:
         if columns.get("meta") and columns["meta"][index] is not None:
             parts.append(f'"meta":{columns["meta"][index]}')
         records.append("{" + ",".join(parts) + "}")
-    return parse_append(('{"records":[' + ",".join(records) + "]}").encode()).batch
+    return write_of(('{"records":[' + ",".join(records) + "]}").encode())
 
 
 # --- one cell, one value ----------------------------------------------------------------------------------
@@ -180,11 +166,7 @@ def _is_json(text: str) -> bool:
 )
 def test_rows_and_side_values_equal_those_of_a_json_write(columns: dict[str, list[Any]]) -> None:
     ours, theirs = check_batch(batch(**columns)), as_json_write(**columns)
-    rows = ours.render(41, 1_700_000_000_000)
-    assert rows == theirs.render(41, 1_700_000_000_000)
-    assert ours.row_ends(rows).tolist() == theirs.row_ends(bytes(rows)).tolist()
-    assert list(ours.data_lens) == list(theirs.data_lens)
-    assert (ours.meta_lens and list(ours.meta_lens)) == (theirs.meta_lens and list(theirs.meta_lens))
+    assert payload(ours) == payload(theirs)
     assert (ours.count, ours.size, ours.tags, ours.nodes) == (
         theirs.count,
         theirs.size,
@@ -193,28 +175,18 @@ def test_rows_and_side_values_equal_those_of_a_json_write(columns: dict[str, lis
     )
 
 
-def test_rendering_ahead_is_used_only_for_the_seq_and_time_it_was_made_for() -> None:
-    ours = check_batch(batch(data=["1", "2"]))
-    ours.prepare(5, 100)
-    assert ours.render(5, 100) == b'{"$seq":5,"$ts":100,"data":1}\n{"$seq":6,"$ts":100,"data":2}\n'
-    assert ours.render(6, 100) == b'{"$seq":6,"$ts":100,"data":1}\n{"$seq":7,"$ts":100,"data":2}\n'
-    assert ours.row_ends(b"").tolist() == [30, 60]
-
-
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view()]
 )
 def test_any_kind_of_text_column_will_do(kind: pa.DataType) -> None:
     cells = ["1", '"é"']
     values = [cell.encode() for cell in cells] if "binary" in str(kind) else cells
-    assert check_batch(batch(data=pa.array(values, kind))).render(1, 0) == as_json_write(data=cells).render(
-        1, 0
-    )
+    assert payload(check_batch(batch(data=pa.array(values, kind)))) == payload(as_json_write(data=cells))
 
 
 def test_dictionaries_and_slices_will_do() -> None:
     column = pa.array(["9", "1", "2", "1"]).dictionary_encode().slice(1)
-    assert check_batch(batch(data=column)).render(1, 0) == as_json_write(data=["1", "2", "1"]).render(1, 0)
+    assert payload(check_batch(batch(data=column))) == payload(as_json_write(data=["1", "2", "1"]))
 
 
 def test_unknown_columns_are_ignored() -> None:
@@ -315,7 +287,7 @@ def test_damaged_streams_are_refused_and_never_crash() -> None:
             del broken[rng.randrange(len(broken)) :]
         with contextlib.suppress(ApiError):
             for one in read_stream(bytes(broken), 1 << 20):
-                check_batch(one).render(1, 0)
+                payload(check_batch(one))
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.string_view()], ids=str)
@@ -326,7 +298,7 @@ def test_buffers_may_end_with_less_than_a_whole_number(kind: pa.DataType) -> Non
     column = pa.Array.from_buffers(kind, 2, [validity, longer, *texts])
     (read,) = read_stream(stream(pa.record_batch({"data": column})), 1 << 20)
     for one in (pa.record_batch({"data": column}), read):
-        assert check_batch(one).render(1, 0) == check_batch(pa.record_batch({"data": cells})).render(1, 0)
+        assert payload(check_batch(one)) == payload(check_batch(pa.record_batch({"data": cells})))
 
 
 # --- checked, whoever looks at it -------------------------------------------------------------------------
@@ -336,18 +308,8 @@ def test_cells_are_checked_and_compacted_before_they_are_written() -> None:
     for wrong in ("{", "1,2", ""):
         assert refusal(data=["1", wrong]).code == "invalid_request"
     for more in ({}, {"tag": ["a", None]}, {"meta": ["{}", None]}):
-        rows = bytes(check_batch(batch(data=["[1, 2]", "3 "], **more)).render(1, 5))
+        rows = payload(check_batch(batch(data=["[1, 2]", "3 "], **more)))
         assert rows.count(b'"data":[1,2]') == rows.count(b'"data":3') == 1
-
-
-@pytest.mark.parametrize("name", ["tag", "node", "meta"])
-def test_only_what_is_nothing_but_data_is_rendered_at_once(name: str) -> None:
-    """The accelerator knows of nothing else here, and would leave it out."""
-    assert check_batch(batch(data=["1", "2"])).is_quick == (accelerator.native is not None)
-    detail = {name: ["{}" if name == "meta" else "x", None]}
-    described = check_batch(batch(data=["1", "2"], **detail))
-    assert not described.is_quick
-    assert encode_payload(described, described.render(1, 5))[1], "its frame says that there is more"
 
 
 def test_the_first_row_that_is_too_large_is_named() -> None:
@@ -386,17 +348,7 @@ def test_a_piece_has_so_many_cells_or_so_many_bytes(monkeypatch: pytest.MonkeyPa
 
 def test_metas_that_are_null_are_absent() -> None:
     plain = check_batch(batch(data=["1", "2"], meta=["null", None]))
-    assert (plain.meta_lens, plain.size) == (None, 2)
-
-
-@pytest.mark.parametrize(("more", "is_alone"), [(0, True), (1, False)])
-def test_one_of_that_size_gets_a_run_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, more: int, is_alone: bool
-) -> None:
-    ahead = check_batch(batch(data=["12", "34"]))
-    monkeypatch.setattr(ahead_batch, "ALONE_BYTES", ahead.size + more)
-    ahead.prepare(1, 5, 5)
-    assert (ahead.columns is not None) == is_alone
+    assert payload(plain) == payload(check_batch(batch(data=["1", "2"])))
 
 
 def test_views_count_for_what_they_refer_to() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab, QuickDisk, UnsyncedFile
+from tests.support.appending import append
 from topics.log.lifecycle import drop_topic
-from topics.log.write.append_request import parse_append
 from topics.storage.filesystem import File
 from topics.values.errors import ApiError
 
@@ -55,10 +55,10 @@ def submit_all(lab: Lab, answers: list[Any], failures: list[ApiError]) -> None:
     engine, topic = lab.engine, lab.topic("t")
     body = b'{"records":[{"data":3,"tag":"x"},{"data":4}]}'
     calls: list[Callable[[], None]] = [
-        lambda: engine.append("t", parse_append(body, b"k"), answers.append, failures.append),
-        lambda: engine.append("t", parse_append(body, b"k"), answers.append, failures.append),
+        lambda: append(engine, "t", body, answers.append, failures.append, key=b"k"),
+        lambda: append(engine, "t", body, answers.append, failures.append, key=b"k"),
         lambda: engine.delete_records(topic, 2, None, answers.append, failures.append),
-        lambda: engine.append("new", parse_append(body), answers.append, failures.append),
+        lambda: append(engine, "new", body, answers.append, failures.append),
         lambda: drop_topic(engine, "t", False, answers.append, failures.append),
     ]
     for call in calls:

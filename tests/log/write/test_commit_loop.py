@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.support.appending import ByHand, body_of
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
-from topics.log.write import commit_loop
-from topics.log.write.append_request import parse_append
-from topics.log.write.commit_loop import CommitLoop
+from topics.log.write import commit_loop, commit_queue
+from topics.log.write.commit_loop import FEW_REQUESTS, CommitLoop
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 from topics.storage.kernel_syncs import KernelSyncs
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 from topics.values.settings import Settings
-
-ONE = b'{"records":[{"data":1}]}'
 
 
 def open_engine(path: Path, fs: Filesystem | None = None) -> Engine:
@@ -65,9 +61,9 @@ def driven(
     return asyncio.run(main())
 
 
-def append(engine: Engine, name: str, body: bytes = ONE) -> asyncio.Future[Any]:
+def append(engine: Engine, name: str) -> asyncio.Future[Any]:
     future = asyncio.get_running_loop().create_future()
-    engine.append(name, parse_append(body), future.set_result, future.set_exception)
+    engine.append(ByHand(name, body_of(1), future.set_result, future.set_exception))
     return future
 
 
@@ -140,7 +136,7 @@ def test_a_failed_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (topic.head, topic.assigned, topic.live_count) == (1, 1, 1)
         assert engine.read_only
         with pytest.raises(ApiError, match="until restart"):
-            append(engine, "t")
+            await append(engine, "t")
         assert engine.read(topic, 0, 10, 1000).count == 1
 
     driven(tmp_path, scenario, kernel=False)
@@ -189,92 +185,33 @@ def test_writes_can_tell_which_group_they_are_in(tmp_path: Path) -> None:
     driven(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_group_that_expects_more_waits_a_turn(tmp_path: Path, waits: bool) -> None:
+@pytest.mark.parametrize(("requests", "batches"), [(FEW_REQUESTS, 2), (FEW_REQUESTS + 1, 1)])
+def test_after_a_large_group_the_next_one_gathers_a_turn_longer(
+    tmp_path: Path, requests: int, batches: int
+) -> None:
     async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        await append(engine, "t")
-        batches = engine.counters.batches
-        written: list[asyncio.Future[Any]] = []
-        engine.queue.before_flush(lambda: written.append(append(engine, "t")), expects_more=waits)
+        await asyncio.gather(*[append(engine, "t") for _ in range(requests)])
+        before = engine.counters.batches
+        first = append(engine, "t")
         await asyncio.sleep(0)
-        second = append(engine, "t")
-        await second
-        await asyncio.gather(*written)
-        assert engine.counters.batches == batches + (1 if waits else 2)
+        await asyncio.gather(first, append(engine, "t"))
+        assert engine.counters.batches == before + batches
 
     driven(tmp_path, scenario)
 
 
-def test_whoever_was_answered_and_writes_again_comes_along_with_the_next_sync(tmp_path: Path) -> None:
-    """Answered by one sync, while another writer waits for the next."""
+def test_appends_of_a_turn_that_exceed_a_flush_are_written_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (commit_loop, commit_queue):
+        monkeypatch.setattr(module, "FLUSH_BYTES", len(body_of(1)))
 
     async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        await put(engine, "t", TopicConfig(durability="fsync"))
-        ours, theirs = socket.socketpair()
-        last: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def read() -> None:
-            ours.recv(1)
-            engine.append("t", parse_append(ONE), last.set_result, last.set_exception)
-
-        with ours, theirs:
-            asyncio.get_running_loop().add_reader(ours, read)
-            engine.append("t", parse_append(ONE), lambda _: theirs.send(b"x"), last.set_exception)
-            commit._tick()
-            assert commit._busy
-            syncs = engine.counters.fsyncs
-            second = append(engine, "t")
-            engine.queue.flush()
-            await asyncio.gather(second, last)
-            asyncio.get_running_loop().remove_reader(ours)
-            assert engine.counters.fsyncs == syncs + 2
-
-    driven(tmp_path, scenario)
-
-
-class Pressing:
-    """What slows writes down."""
-
-    commit_window_s = 0.0
-    pacing = False
-
-
-@pytest.mark.parametrize("what", ["commit_window_s", "pacing", "_held_until", "_paused"])
-def test_what_slows_writes_down_keeps_them_from_being_written_at_once(tmp_path: Path, what: str) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        pressing = commit._pressure = commit._pacing = Pressing()
-        assert engine.queue.takes_at_once()
-        slowed: object = pressing if hasattr(pressing, what) else commit
-        setattr(slowed, what, 1)
-        assert not engine.queue.takes_at_once()
-        setattr(slowed, what, 0)
-        assert engine.queue.takes_at_once()
-        commit.close()
-        assert not engine.queue.takes_at_once()
-
-    driven(tmp_path, scenario)
-
-
-def test_what_is_written_at_once_brakes_what_comes_next(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        commit.brake = SimpleNamespace(is_on=True, count=lambda: 7, pause_s=lambda grown: grown)  # type: ignore[assignment]
-        assert engine.queue.takes_at_once()
-        engine.queue.written_at_once()
-        assert 6 < commit._held_until - asyncio.get_running_loop().time() <= 7
-        assert not engine.queue.takes_at_once()
-
-    driven(tmp_path, scenario)
-
-
-def test_what_is_written_at_once_and_waits_for_a_sync_is_synced(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        await put(engine, "t", TopicConfig(durability="fsync"))
-        written = append(engine, "t")
-        engine.queue.flush()
-        assert not commit._busy
-        engine.queue.written_at_once()
-        assert commit._busy
-        await written
+        before = engine.counters.batches
+        results = await asyncio.gather(*[append(engine, "t") for _ in range(5)])
+        assert [result.first_seq for result in results] == [1, 2, 3, 4, 5]
+        # A flush takes requests until they exceed the limit: two of them, here.
+        assert engine.counters.batches == before + 3
 
     driven(tmp_path, scenario)
 
@@ -385,14 +322,12 @@ def test_a_group_gathers_as_long_as_it_may_and_as_long_as_it_must(
 
 def test_the_brake_is_let_go_of_when_its_time_is_over(tmp_path: Path) -> None:
     async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        clockwork = Clockwork()
-        commit._loop = clockwork  # type: ignore[assignment]
+        commit._loop = Clockwork()  # type: ignore[assignment]
         engine.store.unsealed.bytes = 1 << 40
         assert commit.brake.is_on
-        for held_until, is_held in ((0.0, False), (101.0, True), (100.0, False)):
+        for held_until, held_s in ((0.0, 0.0), (101.0, 1.0), (100.0, 0.0)):
             commit._held_until = held_until
-            assert commit._is_held() == is_held
-        assert clockwork.delays == [1.0]
+            assert commit.held_s() == held_s
 
     driven(tmp_path, scenario, kernel=False)
 
@@ -414,7 +349,7 @@ def test_unsynced_journal_is_pushed_out_from_a_certain_size_on(
     async def scenario(engine: Engine, commit: CommitLoop) -> None:
         await append(engine, "t")
         await commit.drain()
-        engine.queue.note(engine.journal.frame(Kind.CLOCK, b"", ts=1))
+        engine.queue.note([FrameDraft(Kind.CLOCK, b"", ts=1)])
         unsynced = engine.journal.position - engine.journal.synced
         assert unsynced > 0
         for most, is_too_much in ((unsynced, False), (unsynced - 1, True)):

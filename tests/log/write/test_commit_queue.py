@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
 from tests.log.harness import Lab
 from topics.log.write import commit_queue
 from topics.log.write.commit_queue import CommitQueue, Counters
-from topics.log.write.operation import CallbackOp, Op
-from topics.storage.frame import Kind
-from topics.values.errors import ApiError, OutcomeUnknown
+from topics.log.write.operation import CallbackOp, Creation, Op, Request
+from topics.storage.frame import FrameDraft, Kind
+from topics.values.errors import ApiError, OutcomeUnknown, WritesOff
+
+
+class Gathered(NamedTuple):
+    """An append request."""
+
+    body: bytes
+    fail: Callable[[ApiError], None]
+    write: None = None
 
 
 class Desk:
@@ -23,7 +33,9 @@ class Desk:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.journal = lab.engine.journal
-        self.queue = CommitQueue(self.journal, lab.engine.witness, Counters(), lab.engine.reserve)
+        self.queue = CommitQueue(
+            self.journal, lab.engine.witness, Counters(), lab.engine.reserve, self._assign
+        )
         self.wakes = 0
         self.done: list[str] = []
         self.failed: list[str] = []
@@ -33,11 +45,18 @@ class Desk:
         self.wakes += 1
 
     def op(self, name: str, *, sync: bool = False, topic: str | None = None) -> Op:
-        frame = self.journal.frame(Kind.CLOCK, b"", ts=1)
+        frame = FrameDraft(Kind.CLOCK, b"", ts=1)
         of = None if topic is None else self.lab.topic(topic)
         return CallbackOp(
-            frame, of, lambda _: self.done.append(name), lambda _: self.failed.append(name), sync=sync
+            [frame], of, lambda _: self.done.append(name), lambda _: self.failed.append(name), sync=sync
         )
+
+    def _assign(self, requests: list[Request]) -> None:
+        for request in requests:
+            self.submit(request.body.decode())
+
+    def enqueue(self, name: str) -> None:
+        self.queue.enqueue(Gathered(name.encode(), lambda _: self.failed.append(name)))
 
     def submit(self, name: str, *, sync: bool = False, topic: str | None = None) -> None:
         self.queue.submit(self.op(name, sync=sync, topic=topic))
@@ -60,10 +79,57 @@ def test_all_that_waits_is_written_at_once_and_takes_effect_in_order(desk: Desk)
     assert desk.done == ["a", "b", "c"]
     assert desk.queue.counters.batches == 1
     assert desk.queue.counters.bytes_written == desk.journal.position - before
-    assert desk.journal.position - before == 3 * sum(map(len, desk.op("as long").buffers)) > 0
+    assert desk.journal.position - before == 3 * desk.op("as long").frames[0].size > 0
     assert desk.queue.counters.queue_depth_peak == 3
     desk.queue.flush()
     assert desk.queue.counters.batches == 1
+
+
+@pytest.mark.parametrize("is_aside", [False, True])
+def test_each_operation_knows_where_its_frames_are(desk: Desk, is_aside: bool) -> None:
+    begin = desk.journal.position
+    ops = [desk.op(name) for name in "abc"]
+    ops[1].frames.append(FrameDraft(Kind.CLOCK, b"another", ts=1))
+    for op in ops:
+        desk.queue.submit(op)
+    if is_aside:
+        write = desk.queue.begin_write()
+        assert write is not None
+        write.run()
+        desk.queue.finish_write(write)
+    else:
+        desk.queue.flush()
+    first, second = (sum(frame.size for frame in op.frames) for op in ops[:2])
+    edges = [begin, begin + first, begin + first + second, desk.journal.position]
+    assert [op.span for op in ops] == [*pairwise(edges)]
+
+
+def test_an_operation_that_is_written_again_knows_its_new_place(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.lab.engine.reserve.make(16 * 4096)
+    begin = desk.journal.position
+    grows = Creation(
+        [FrameDraft(Kind.CLOCK, b"refused", ts=1)], None, lambda _: None, lambda _: None, sync=False
+    )
+    stays = desk.op("a")
+    write = desk.journal.write
+    refused: list[int] = []
+
+    def refuse_growth(frames: list[FrameDraft]) -> None:
+        if len(frames) > 1:
+            refused.append(len(frames))
+            raise OSError(errno.ENOSPC, "no space left on device")
+        write(frames)
+
+    monkeypatch.setattr(desk.journal, "write", refuse_growth)
+    monkeypatch.setattr(desk.lab.engine.reserve, "give", lambda size, *, keep=0: not keep)
+    for op in (grows, stays):
+        desk.queue.submit(op)
+    desk.queue.flush()
+    assert desk.done == ["a"]
+    assert refused == [2]
+    assert stays.span == (begin, desk.journal.position)
 
 
 @pytest.mark.parametrize("is_under_way", [False, True])
@@ -139,26 +205,52 @@ def test_syncs_are_counted_by_what_they_took(desk: Desk, monkeypatch: pytest.Mon
     }
 
 
-def test_gatherers_submit_when_the_flush_begins(desk: Desk) -> None:
-    desk.queue.before_flush(lambda: desk.submit("gathered"), expects_more=True)
-    assert (desk.wakes, desk.queue.expects_more, desk.queue.wants_flush) == (1, True, True)
+def test_gathered_requests_come_before_operations_that_are_submitted_later(desk: Desk) -> None:
+    desk.enqueue("gathered")
+    assert (desk.wakes, desk.queue.depth, desk.queue.wants_flush) == (1, 1, True)
     desk.submit("direct")
+    desk.enqueue("later")
     desk.queue.flush()
-    assert desk.done == ["direct", "gathered"]
-    assert not desk.queue.expects_more
+    assert (desk.done, desk.wakes) == (["gathered", "direct", "later"], 1)
     assert not desk.queue.wants_flush
 
 
-def test_a_gatherer_that_comes_during_a_flush_is_asked_in_the_next(desk: Desk) -> None:
-    def gather() -> None:
-        desk.submit("first")
-        desk.queue.before_flush(lambda: desk.submit("second"))
+def test_requests_that_exceed_the_limit_of_a_flush_join_the_next(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_queue, "FLUSH_BYTES", 5)
+    for name in ("three", "x", "next", "and larger than the limit", "last"):
+        desk.enqueue(name)
+    flushes = [["three", "x"], ["next", "and larger than the limit"], ["last"]]
+    for number, expected in enumerate(flushes, 1):
+        assert desk.wakes == number
+        desk.queue.flush()
+        assert desk.done == expected
+        desk.done.clear()
+    assert not desk.queue.wants_flush
 
-    desk.queue.before_flush(gather)
+
+def test_an_operation_does_not_overtake_requests_that_exceed_the_limit(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_queue, "FLUSH_BYTES", 1)
+    for name in ("one", "two"):
+        desk.enqueue(name)
+    desk.submit("after them")
     desk.queue.flush()
-    assert (desk.done, desk.wakes) == (["first"], 2)
+    assert desk.done == ["one", "two", "after them"]
+
+
+def test_a_defect_while_seqs_are_assigned_ends_writing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(desk.queue, "_assign", defect)
+    desk.submit("before")
+    desk.enqueue("request")
     desk.queue.flush()
-    assert desk.done == ["first", "second"]
+    assert (desk.done, desk.failed) == ([], ["before", "request"])
+    assert desk.queue.off is WritesOff.STORAGE_FAILED
 
 
 def test_a_group_may_be_written_elsewhere_and_is_waited_for(desk: Desk) -> None:
@@ -177,13 +269,25 @@ def test_a_group_may_be_written_elsewhere_and_is_waited_for(desk: Desk) -> None:
     assert desk.queue.begin_write() is None
 
 
+def test_a_group_without_memory_for_its_headers_fails(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise MemoryError
+
+    desk.submit("a")
+    monkeypatch.setattr(desk.journal, "begin_write", refuse)
+    assert desk.queue.begin_write() is None
+    assert (desk.done, desk.failed) == ([], ["a"])
+    assert not desk.queue.is_writing
+    assert desk.queue.failure is not None
+
+
 def test_a_note_goes_behind_the_group_that_is_under_way(desk: Desk) -> None:
     desk.submit("a")
     write = desk.queue.begin_write()
     assert write is not None
     before = desk.journal.position
     write.run()
-    desk.queue.note(desk.journal.frame(Kind.CLOCK, b"", ts=2))
+    desk.queue.note([FrameDraft(Kind.CLOCK, b"", ts=2)])
     assert desk.journal.position == before + 2 * write.written
     # In the journal; it takes effect when its turn comes.
     assert desk.done == []
@@ -199,9 +303,11 @@ def test_a_full_queue_refuses_and_counts(desk: Desk, monkeypatch: pytest.MonkeyP
         desk.submit("c")
     assert desk.queue.counters.submit_full == 1
     desk.queue.flush()
-    desk.submit("d")
+    for name in "def":
+        desk.enqueue(name)
+    assert (desk.failed, desk.queue.counters.submit_full) == (["f"], 2)
     desk.queue.flush()
-    assert desk.done == ["a", "b", "d"]
+    assert desk.done == ["a", "b", "d", "e"]
 
 
 def test_as_many_may_be_asked_for_as_there_is_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +369,7 @@ def test_what_could_not_take_effect_and_all_behind_it_is_not_answered_for(desk: 
 
     failures: list[ApiError] = []
     desk.submit("before")
-    desk.queue.submit(CallbackOp(desk.op("x").buffers, None, broken, failures.append, sync=False))
+    desk.queue.submit(CallbackOp(desk.op("x").frames, None, broken, failures.append, sync=False))
     desk.submit("behind")
     desk.queue.flush()
     assert (desk.done, desk.failed) == (["before"], ["behind"])
@@ -280,7 +386,7 @@ def test_a_note_that_cannot_be_written_is_not_there(
     position = desk.journal.position
     monkeypatch.setattr(desk.journal, "write", refuse)
     for note in (desk.queue.note, desk.queue.note_synced):
-        assert not note(desk.journal.frame(Kind.CLOCK, b"", ts=2))
+        assert not note([FrameDraft(Kind.CLOCK, b"", ts=2)])
     assert desk.journal.position == position
 
 
@@ -311,6 +417,6 @@ def test_a_group_that_was_refused_elsewhere_has_failed_or_finds_room(
     monkeypatch.setattr(write, "_write", SimpleNamespace(run=refuse))
     write.run()
     has_room = number == errno.ENOSPC
-    assert desk.queue.note(desk.journal.frame(Kind.CLOCK, b"", ts=2)) == has_room
+    assert desk.queue.note([FrameDraft(Kind.CLOCK, b"", ts=2)]) == has_room
     desk.queue.settle()
     assert (desk.done, desk.failed) == ((["a"], []) if has_room else ([], ["a"]))

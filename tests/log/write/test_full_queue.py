@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
+from tests.support.appending import append, body_of
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.write import commit_queue as commit
-from topics.log.write.append_request import parse_append
 from topics.log.write.operation import CallbackOp
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError
@@ -48,8 +48,7 @@ def refused(call: Callable[[Callable[[Any], None], Callable[[ApiError], None]], 
 def test_a_refused_creation_leaves_the_name_free(lab: Lab) -> None:
     fill_queue(lab, 0)
     refused(lambda done, fail: put_topic(lab.engine, "new", DEFAULT_CONFIG, done, fail))
-    body = parse_append(b'{"records":[{"data":1}]}')
-    refused(lambda done, fail: lab.engine.append("new", body, done, fail))
+    refused(lambda done, fail: append(lab.engine, "new", body_of(1), done, fail))
     lab.engine.queue.sync_now()
     assert lab.engine.find("new") is None
     assert lab.put("new") is True
@@ -72,8 +71,7 @@ def test_a_refused_write_takes_no_seqs_and_no_reservation(lab: Lab, room: int) -
     topic = lab.topic("t")
     before = topic.assigned, topic.reserved, topic.reserve_asked
     fill_queue(lab, room)
-    large = parse_append(b'{"records":[' + b",".join([b'{"data":0}'] * 5000) + b"]}")
-    refused(lambda done, fail: lab.engine.append("t", large, done, fail))
+    refused(lambda done, fail: append(lab.engine, "t", body_of(*range(5000)), done, fail))
     assert (topic.assigned, topic.reserved, topic.reserve_asked) == before
     lab.engine.queue.sync_now()
     assert topic.head == 2

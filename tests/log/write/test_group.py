@@ -5,21 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.log.harness import Lab
+from tests.support.appending import body_of, write_of
 from tests.support.damage import flip
-from topics.log.write.append_request import parse_append
 from topics.log.write.group import append_group
-from topics.storage.frame import Kind
+from topics.storage.frame import FrameDraft, Kind
 
 
 def test_a_frame_that_rots_still_tells_which_seqs_went_with_it(lab: Lab) -> None:
     lab.put("t", durability="fsync")
     lab.write("t", 1)
-    batches = [parse_append(b'{"records":[{"data":2}]}').batch for _ in range(2)]
     append_group(
         lab.engine,
-        [(lab.topic("t"), batches)],
+        [(lab.topic("t"), [write_of(body_of(2)), write_of(body_of(3))])],
         lab.engine.now(),
-        lambda _: [],
+        lambda _: FrameDraft(Kind.CLOCK, ts=lab.engine.now()),
         lambda: None,
         pytest.fail,
         sync=True,

@@ -13,11 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import Lab, short_of_memory
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import parse_append
-from topics.log.write.idempotency import MaybeRetry, checked_key, keys_kept_ms
-from topics.log.write.key_chunk import CHUNK_KEYS
-from topics.storage import decode_keys
+from tests.support.appending import Appended, append, body_of
+from topics.log.write.idempotency import CHUNK_KEYS, keys_kept_ms
 from topics.values import MAX_IDEMPOTENCY_KEY_BYTES
 from topics.values.errors import ApiError
 
@@ -45,8 +42,7 @@ def test_a_key_counts_inside_its_window(lab: Lab) -> None:
 def submit(lab: Lab, key: str) -> list[object]:
     """Not committed yet."""
     answers: list[object] = []
-    request = parse_append(b'{"records":[{"data":1}]}', key.encode())
-    lab.engine.append("t", request, answers.append, answers.append)
+    append(lab.engine, "t", body_of(1), answers.append, answers.append, key=key.encode())
     return answers
 
 
@@ -56,7 +52,7 @@ def test_who_comes_while_the_first_is_under_way_waits_for_it(lab: Lab) -> None:
     assert not second
     lab.engine.queue.sync_now()
     ops = [answers[0] for answers in (first, second, third)]
-    assert [(op.first_seq, op.deduped) for op in ops if isinstance(op, AppendOp)] == [
+    assert [(op.first_seq, op.deduped) for op in ops if isinstance(op, Appended)] == [
         (1, False),
         (1, True),
         (1, True),
@@ -80,7 +76,7 @@ def test_who_waits_for_one_does_not_fail_with_one_behind_it(lab: Lab) -> None:
     keys.fail(ApiError("internal", "the last one got seq 2, and was taken back"))
     assert not retry
     lab.engine.queue.sync_now()
-    assert [type(answers[0]) for answers in (first, retry)] == [AppendOp, AppendOp]
+    assert [type(answers[0]) for answers in (first, retry)] == [Appended, Appended]
 
 
 def test_keys_that_are_over_are_swept_out(lab: Lab) -> None:
@@ -97,7 +93,7 @@ def test_keys_that_are_over_are_swept_out(lab: Lab) -> None:
     assert lab.topic("t").keys is None, "nothing is kept for a topic without keys"
 
 
-def seqs_of(op: AppendOp) -> tuple[int, int, int, bool]:
+def seqs_of(op: Appended) -> tuple[int, int, int, bool]:
     return op.first_seq, op.last_seq, op.head_seq, op.deduped
 
 
@@ -128,31 +124,20 @@ def test_a_write_that_failed_leaves_no_key(lab: Lab) -> None:
     again: list[object] = []
 
     def tell(_: ApiError) -> None:
-        request = parse_append(b'{"records":[{"data":1}]}', b"a")
         with pytest.raises(ApiError):
-            lab.engine.append("t", request, again.append, again.append)
+            append(lab.engine, "t", body_of(1), again.append, again.append, key=b"a")
 
-    lab.engine.append("t", parse_append(b'{"records":[{"data":2}]}', b"b"), first.append, tell)
+    append(lab.engine, "t", body_of(2), first.append, tell, key=b"b")
     lab.engine.queue.give_up(OSError("the disk is gone"))
     assert isinstance(first[0], ApiError)
     assert not again, "a write that failed was answered for"
     assert lab.engine.keys.count == 1
 
 
-def test_keys_in_front_of_a_write_that_failed_stay(lab: Lab) -> None:
-    """In snapshots, and until they are over."""
-    lab.write("t", 1, key="a")
-    keys = lab.engine.keys.of(lab.topic("t"))
-    keys.take_each([b"b", b"c"]).withdraw()
-    assert [gone for gone, _, _ in keys.dump()] == [0]
-    lab.clock.advance(WINDOW_MS + 1)
-    keys.expire(lab.engine.now())
-    assert keys.is_idle
-
-
-def test_a_write_that_was_refused_leaves_no_key(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_was_refused_leaves_no_key(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys before it stay."""
     lab.put("t", cap_records=1, discard="reject", idempotency_window_ms=WINDOW_MS)
-    lab.write("t", 1)
+    lab.write("t", 1, key="before")
     with pytest.raises(ApiError, match="full"):
         lab.write("t", 2, key="a")
     lab.put("t", idempotency_window_ms=WINDOW_MS)
@@ -160,8 +145,12 @@ def test_a_write_that_was_refused_leaves_no_key(lab: Lab, monkeypatch: pytest.Mo
         short_of_memory(patch)
         with pytest.raises(ApiError, match="memory"):
             lab.write("t", 2, key="a")
-    assert lab.engine.keys.count == 0
+    assert lab.engine.keys.count == 1
+    assert seqs_of(lab.write("t", 1, key="before")) == (1, 1, 1, True)
     assert seqs_of(lab.write("t", 2, key="a")) == (2, 2, 2, False)
+    lab.clock.advance(WINDOW_MS + 1)
+    lab.engine.keys.sweep(lab.engine.now())
+    assert lab.engine.keys.count == 0
 
 
 def test_a_topic_without_a_window_remembers_nothing(lab: Lab) -> None:
@@ -193,60 +182,6 @@ def test_a_dropped_topic_takes_its_keys_along(lab: Lab) -> None:
     lab.drop("t")
     assert lab.engine.keys.count == 0
     assert not lab.write("t", 1, key="a").deduped
-
-
-# --- a key for each record ----------------------------------------------------------------------------------
-
-
-def test_records_that_are_written_together_have_a_key_each(lab: Lab) -> None:
-    keys = lab.engine.keys.of(lab.topic("t"))
-    lab.write("t", 1, key="known")
-    for together in (["a", "known"], ["a", "a"]):
-        with pytest.raises(MaybeRetry):
-            keys.take_each([key.encode() for key in together])
-    taken = keys.take_each([b"a", b"b"])
-    lab.engine.keys.sweep(lab.engine.now())
-    taken.remember(2, lab.engine.now())
-    assert keys.count == 3
-    with pytest.raises(MaybeRetry):
-        keys.take_each([b"b"])
-
-
-@pytest.mark.parametrize("count", [1, 63, 64, 65])
-def test_a_frame_has_a_key_for_each_record(lab: Lab, count: int) -> None:
-    names = [b"%d" % number for number in range(count)]
-    encoded = lab.engine.keys.of(lab.topic("t")).take_each(names).encoded()
-    decoded = decode_keys(memoryview(encoded))
-    assert list(decoded.offsets) == list(range(count))
-    assert list(decoded.counts) == [1] * count
-
-
-@pytest.mark.parametrize("durability", ["disk", "ephemeral"])
-def test_a_restart_keeps_keys_of_records_that_it_keeps(lab: Lab, durability: str) -> None:
-    lab.put("t", idempotency_window_ms=WINDOW_MS, durability=durability)
-    keys = lab.engine.keys.of(lab.topic("t"))
-    keys.take_each([b"a"]).remember(0, lab.engine.now())
-    assert len(keys.dump()) == (durability != "ephemeral")
-
-
-def test_what_was_not_taken_is_in_nobodys_way(lab: Lab) -> None:
-    """Of a first key that is known already no place is kept that later ones would have to come past."""
-    lab.write("t", 1, key="a")
-    lab.clock.advance(WINDOW_MS + 1)
-    lab.write("t", 2, key="a")
-    keys = lab.engine.keys.of(lab.topic("t"))
-    keys.expire(lab.engine.now())
-    lab.clock.advance(WINDOW_MS)
-    lab.put("t", idempotency_window_ms=WINDOW_MS, durability="ephemeral")
-    with pytest.raises(MaybeRetry):
-        keys.take_each([b"a"])
-    lab.put("t", idempotency_window_ms=WINDOW_MS)
-    lab.clock.advance(1)
-    lab.write("t", 3, key="b")
-    keys.forget(1, lab.engine.now())
-    assert keys.oldest_ms == lab.engine.now()
-    keys.forget(1, lab.engine.now())
-    assert keys.is_idle
 
 
 # --- bounds -------------------------------------------------------------------------------------------------
@@ -320,7 +255,7 @@ def test_bounds_hold_over_many_chunks(make_lab: Callable[..., Lab]) -> None:
 
 
 def _most_bytes_a_key(directory: Path, at_a_time: int) -> float:
-    """While so many keys come that old ones make room for new ones, whatever was written with them."""
+    """The most memory that a key takes while old keys make room for new ones, `at_a_time` in an append."""
     lab = Lab(directory)
     lab.put("t", idempotency_window_ms=10_000)
     topic, engine = lab.topic("t"), lab.engine
@@ -330,10 +265,7 @@ def _most_bytes_a_key(directory: Path, at_a_time: int) -> float:
     gc.collect()
     tracemalloc.start()
     for _ in range(40_000 // at_a_time):
-        write = keys.take_each([next(names) for _ in range(at_a_time)])
-        write.remember(1, engine.now())
-        write.settle()
-        del write
+        keys.remember({keys.digest(next(names)): (1 + at, 1) for at in range(at_a_time)}, engine.now())
         if keys.count > 8000:
             used = tracemalloc.get_traced_memory()[0]
             worst = max(worst, used / keys.count)
@@ -344,16 +276,17 @@ def _most_bytes_a_key(directory: Path, at_a_time: int) -> float:
 
 @pytest.mark.parametrize("at_a_time", [1, 16])
 def test_a_key_takes_at_most_200_bytes(tmp_path: Path, at_a_time: int) -> None:
-    """Counted in a process of its own: what a test runner's other threads take meanwhile is not a key's."""
+    """Counted in a process of its own, because other threads of a test runner take memory, too."""
     with ProcessPoolExecutor(1, get_context("spawn")) as own_process:
         worst = own_process.submit(_most_bytes_a_key, tmp_path / "data", at_a_time).result()
     print(f"{worst:.1f} bytes a key")
     assert worst <= 200, f"{worst:.1f} bytes a key"
 
 
-def test_a_key_may_be_as_long_as_is_said() -> None:
+def test_a_key_may_be_as_long_as_the_limit_says(lab: Lab) -> None:
     longest = "k" * MAX_IDEMPOTENCY_KEY_BYTES
-    assert checked_key(longest, None) == checked_key(None, longest.encode()) == longest.encode()
-    for key in ((longest + "k", None), (None, longest.encode() + b"k")):
-        with pytest.raises(ApiError):
-            checked_key(*key)
+    assert not lab.write("t", 1, key=longest).deduped
+    assert lab.write("t", 1, idempotency_key=longest).deduped
+    for more in ({"key": longest + "k"}, {"idempotency_key": longest + "k"}):
+        with pytest.raises(ApiError, match="at most 256 bytes"):
+            lab.write("t", 1, **more)

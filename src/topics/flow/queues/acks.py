@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from topics.log import Engine, Fail, Op, Selector, Topic, apply_delete
-from topics.storage import Kind
+from topics.storage import FrameDraft, Kind
 from topics.values import ApiError
 
 # As many jobs as one deletion takes, roughly; if there are more, it is followed by another.
@@ -61,15 +61,14 @@ class AckOp(Op):
     """The deletion of jobs that workers have finished, in their order. Its time is that of the first of them:
     what was held then is not taken by its age before this is committed."""
 
-    __slots__ = ("_acks", "_all", "_frame", "_lines", "_now", "_selector", "seqs")
+    __slots__ = ("_acks", "_all", "_frames", "_lines", "_now", "_selector", "seqs")
 
     def __init__(self, every: Acks) -> None:
         topic = every.topic
-        # Not through super(), which would set the buffers.
+        # Not through super(), which would set the frames.
         self.topic = topic
         self.others = ()
         self.sync = topic.config.durability == "fsync"
-        self.writers = 0
         self.wal_ms = self.fsync_ms = 0.0
         self._all = every
         self._acks: list[Ack] = []
@@ -77,25 +76,22 @@ class AckOp(Op):
         self._selector = Selector(topic.assigned + 1, seqs=self.seqs)
         self._now = every.engine.now()
         self._lines = topic.cap_hi, topic.ttl_hi
-        self._frame: list[bytes] = []
+        self._frames: list[FrameDraft] = []
 
     def join(self, ack: Ack) -> None:
         self._acks.append(ack)
         self.seqs += ack.seqs
-        self.writers += 1
         self._selector.bound = self._all.topic.assigned + 1
 
     @property
-    def buffers(self) -> list[bytes]:  # type: ignore[override]
-        """Asked for when it is written: from then on it takes no more."""
-        if not self._frame:
+    def frames(self) -> list[FrameDraft]:  # type: ignore[override]
+        """The queue asks for the frame when it is about to write it; no acknowledgement joins after that."""
+        if not self._frames:
             every = self._all
             every.close(self)
             payload = msgspec.msgpack.encode(self._selector)
-            self._frame = every.engine.journal.frame(
-                Kind.DELETE, payload, topic_id=every.topic.id, ts=self._now
-            )
-        return self._frame
+            self._frames = [FrameDraft(Kind.DELETE, payload, topic_id=every.topic.id, ts=self._now)]
+        return self._frames
 
     def apply(self) -> None:
         every, seqs = self._all, self.seqs

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from topics import codec
+from topics.codec import Write
 from topics.flow.queues.jobs import read_records
 from topics.flow.queues.leases import LeaseTable
 from topics.log import (
     AppendOp,
-    Batch,
     Engine,
     Selector,
     Topic,
     append_group,
     apply_delete,
-    batch_from_columns,
     create_topic,
 )
-from topics.storage import Kind, Records
+from topics.storage import FrameDraft, Kind, Records
 from topics.values import DEFAULT_CONFIG, MAX_META_BYTES, MAX_META_KEYS, ApiError
 
 # Jobs that one claim moves at most; the next claim goes on with the rest.
@@ -90,9 +90,9 @@ class DeadLetters:
         selector = Selector(queue.assigned + 1, seqs=seqs)
         lines = queue.cap_hi, queue.ttl_hi
 
-        def leave(_: list[AppendOp]) -> list[bytes]:
+        def leave(_: list[AppendOp]) -> FrameDraft:
             payload = msgspec.msgpack.encode(selector)
-            return engine.journal.frame(Kind.DEAD_LETTER, payload, topic_id=queue.id, count=len(seqs), ts=now)
+            return FrameDraft(Kind.DEAD_LETTER, payload, topic_id=queue.id, count=len(seqs), ts=now)
 
         def moved() -> None:
             deleted = apply_delete(queue, selector, now)
@@ -105,10 +105,10 @@ class DeadLetters:
             table.put_back_overdue(seqs)
             finished()
 
-        batch = _batch(queue, letters, table.errors)
+        write = _records_of(queue, letters, table.errors)
         sync = queue.config.durability == "fsync"
         append_group(
-            engine, [(self._target(), [batch])], now, leave, moved, failed, sync=sync, others=(queue,)
+            engine, [(self._target(), [write])], now, leave, moved, failed, sync=sync, others=(queue,)
         )
 
     def _target(self) -> Topic:
@@ -120,14 +120,14 @@ class DeadLetters:
         return target
 
 
-def _batch(topic: Topic, letters: Records, errors: Mapping[int, str]) -> Batch:
+def _records_of(topic: Topic, letters: Records, errors: Mapping[int, str]) -> Write:
     deliveries = topic.config.max_deliveries
     metas = letters.metas or [None] * len(letters)
     origins: list[bytes | None] = [
         _with_origin(meta, topic.name, deliveries, seq, errors.get(seq))
         for meta, seq in zip(metas, letters.seqs.tolist(), strict=True)
     ]
-    return batch_from_columns(letters.data, origins, letters.nodes, letters.tags)
+    return codec.from_values(letters.data, origins, letters.nodes, letters.tags)
 
 
 def origin_of(meta: bytes | None) -> str | None:

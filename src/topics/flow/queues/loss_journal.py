@@ -13,7 +13,7 @@ import msgspec
 from topics.flow.queues.losses import LossState
 from topics.flow.queues.queue import JobQueue
 from topics.log import CallbackOp, Engine, Extension
-from topics.storage import Frame, Kind
+from topics.storage import Frame, FrameDraft, Kind
 from topics.values import ApiError
 
 _states = msgspec.msgpack.Decoder(list[LossState])
@@ -33,10 +33,10 @@ class LossJournal(Extension):
     def note(self, queues: Iterable[JobQueue]) -> None:
         """Write down what is known of these queues by now. No worker waits for it."""
         payload = msgspec.msgpack.encode([queue.losses.dump() for queue in queues])
-        frame = self._engine.journal.frame(Kind.QUEUE_LOSSES, payload, ts=self._engine.now())
+        frame = FrameDraft(Kind.QUEUE_LOSSES, payload, ts=self._engine.now())
         # Where nothing can be written, the next process tells it again.
         with suppress(ApiError):
-            self._engine.queue.submit(CallbackOp(frame, None, _ignore, _ignore, sync=False))
+            self._engine.queue.submit(CallbackOp([frame], None, _ignore, _ignore, sync=False))
 
     def start(self) -> None:
         queues = [queue for queue in self._queues() if queue.losses.settle()]

@@ -19,7 +19,7 @@ from topics.flow.queues.jobs import gone_among, live_from
 from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable, Packed
 from topics.flow.queues.losses import Losses, Notice
 from topics.log import CallbackOp, Engine, Fail, Layer, Op, Topic
-from topics.storage import Kind
+from topics.storage import FrameDraft, Kind
 from topics.values import ApiError, topic_not_found
 
 # Flag of a frame that tells of every job there is something to tell of, not only of what has changed.
@@ -346,7 +346,7 @@ class JobQueue(Layer):
     def _write(self, entries: list[Packed], flags: int, done: Callable[[], None], fail: Fail) -> None:
         payload, now = msgspec.msgpack.encode(entries), self.engine.now()
         op = CallbackOp(
-            self.engine.journal.frame(Kind.LEASE, payload, topic_id=self.topic.id, ts=now, flags=flags),
+            [FrameDraft(Kind.LEASE, payload, topic_id=self.topic.id, ts=now, flags=flags)],
             self.topic,
             lambda _: done(),
             fail,

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from topics import codec
 from topics.flow.queues.dead_letters import origin_of, without_origin
 from topics.flow.queues.jobs import live_from, read_jobs, read_records
-from topics.log import Engine, Fail, Selector, TagMatch, Topic, append_group, apply_delete, batch_from_columns
-from topics.storage import Kind, Records
+from topics.log import Engine, Fail, Selector, TagMatch, Topic, append_group, apply_delete
+from topics.storage import FrameDraft, Kind, Records
 from topics.values import MAX_READ_BYTES, ApiError, topic_not_found
 
 # Letters that are looked at before others have their turn, and in all.
@@ -113,9 +114,9 @@ class Redrive:
         selector = Selector(topic.assigned + 1, seqs=seqs)
         lines = topic.cap_hi, topic.ttl_hi
 
-        def leave(_: object) -> list[bytes]:
+        def leave(_: object) -> FrameDraft:
             payload = msgspec.msgpack.encode(selector)
-            return engine.journal.frame(Kind.DELETE, payload, topic_id=topic.id, ts=now)
+            return FrameDraft(Kind.DELETE, payload, topic_id=topic.id, ts=now)
 
         def moved() -> None:
             apply_delete(topic, selector, now)
@@ -130,9 +131,9 @@ class Redrive:
 
         letters = part.letters
         metas = None if letters.metas is None else [without_origin(meta) for meta in letters.metas]
-        batch = batch_from_columns(letters.data, metas, letters.nodes, letters.tags)
+        write = codec.from_values(letters.data, metas, letters.nodes, letters.tags)
         sync = topic.config.durability == "fsync"
-        writes = [(part.target, [batch])]
+        writes = [(part.target, [write])]
         self._moving.update(seqs)
         try:
             append_group(engine, writes, now, leave, moved, failed, sync=sync, others=(topic,))

@@ -3,12 +3,15 @@
 Used when a copy is made and again when it is made anew at recovery, from equal columns to equal bytes.
 """
 
+from dataclasses import dataclass
+
 import msgspec
 import numpy as np
 
+from topics import codec
+from topics.codec import Write
 from topics.flow.routers.frames import CarriedRows, Stamp
-from topics.log import Batch, batch_from_columns
-from topics.storage import Records
+from topics.storage import I64, Records
 from topics.values import MAX_META_KEYS
 
 STAMP_KEY = "_topics_router"
@@ -36,17 +39,35 @@ def carried_rows(carried: CarriedRows) -> Records:
     )
 
 
-def copies_of(rows: Records, *, with_node: bool, with_tag: bool, stamp: Stamp | None) -> tuple[Batch, bytes]:
-    """The records to append, and how many routers each of them has passed by then."""
+@dataclass(slots=True, frozen=True)
+class Copies:
+    """Records to append to a destination, and the number of routers that each of them has passed."""
+
+    write: Write
+    hops: bytes
+    # Bytes of data and meta of each record.
+    sizes: I64
+
+
+def copies_of(rows: Records, *, with_node: bool, with_tag: bool, stamp: Stamp | None) -> Copies:
+    """The records that a router appends for these records of its source."""
     metas = rows.metas
     if stamp is not None:
         old: list[bytes | None] = [None] * len(rows) if metas is None else metas
         metas = [stamped(meta, stamp, seq) for meta, seq in zip(old, rows.seqs.tolist(), strict=True)]
-    batch = batch_from_columns(
+    write = codec.from_values(
         rows.data, metas, rows.nodes if with_node else None, rows.tags if with_tag else None
     )
     hops = bytes([1]) * len(rows) if rows.hops is None else (rows.hops + np.uint8(1)).tobytes()
-    return batch, hops
+    return Copies(write, hops, sizes_of(rows.data, metas))
+
+
+def sizes_of(data: list[bytes], metas: list[bytes | None] | None) -> I64:
+    """Bytes of data and meta of each record."""
+    sizes = np.array([len(value) for value in data], np.int64)
+    if metas is not None:
+        sizes += np.array([0 if meta is None else len(meta) for meta in metas], np.int64)
+    return sizes
 
 
 def stamp_key(stamp: Stamp, seq: int) -> str:

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from topics import codec
+from topics.codec import AnyRows
 from topics.flow.routers.copies import carried_rows, copies_of
 from topics.flow.routers.frames import COPIES, Piece, Share, Step
-from topics.log import Batch, HotColumns, decode_payload
+from topics.log import HotColumns, rows_of
 from topics.storage import I64, Columns, Frame, Records, join_records
 
 
@@ -20,9 +22,7 @@ from topics.storage import I64, Columns, Frame, Records, join_records
 class Rendered:
     """Copies as the destination stores them. No frame they depend on lies below `position`."""
 
-    batch: Batch
-    rows: bytes | memoryview
-    hops: bytes
+    rows: AnyRows
     position: int
 
 
@@ -90,7 +90,7 @@ class Lineage:
             rendered = self.render(step, share, piece, position)
             if rendered is None:
                 return None
-            return _columns(piece.first_dest, rendered.batch, rendered.rows, share.ts, rendered.hops)
+            return _columns(rendered.rows)
 
         # Its own source may lie further back; a copy that depends on this stretch depends on that as well.
         lowest = position if step.carried is not None else self._lowest(step.source, piece, position)
@@ -110,8 +110,9 @@ class Lineage:
         if found is None:
             return None
         rows, lowest = found
-        batch, hops = copies_of(rows, with_node=share.with_node, with_tag=share.with_tag, stamp=share.stamp)
-        return Rendered(batch, batch.render(piece.first_dest, share.ts), hops, lowest)
+        copies = copies_of(rows, with_node=share.with_node, with_tag=share.with_tag, stamp=share.stamp)
+        encoded = codec.encode([copies.write], piece.first_dest, share.ts, copies.hops)
+        return Rendered(encoded, lowest)
 
     def _originals(self, step: Step, seqs: I64, position: int) -> tuple[Records, int] | None:
         if step.carried is not None:
@@ -133,11 +134,10 @@ class Lineage:
 
 
 def _append_columns(frame: Frame) -> Columns:
-    batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
-    return _columns(frame.first_seq, batch, rows, frame.ts, hops)
+    return _columns(rows_of(frame))
 
 
-def _columns(first: int, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None) -> Columns:
-    hot = HotColumns(first)
-    hot.extend(batch, rows, ts, hops)
+def _columns(rows: AnyRows) -> Columns:
+    hot = HotColumns(rows.first_seq)
+    hot.extend(rows)
     return hot.view()

@@ -85,16 +85,7 @@ class RouterRecovery(Extension):
             return
         made = self._lineage.render(step, share, piece, position)
         if made is not None:
-            load_rows(
-                self._engine,
-                dest,
-                piece.first_dest,
-                made.batch,
-                made.rows,
-                share.ts,
-                made.hops,
-                made.position,
-            )
+            load_rows(self._engine, dest, made.rows, made.position)
 
     # --- above the snapshot -----------------------------------------------------------------------------
 
@@ -170,8 +161,8 @@ class RouterRecovery(Extension):
             piece.kind = GONE
             dest.skip_to(piece.last_dest, share.ts)
             return 0
-        dest.assign(made.batch, made.rows, share.ts, made.position, made.hops, ephemeral=not share.kept)
-        return made.batch.size
+        dest.append(made.rows, made.position, is_kept=share.kept)
+        return made.rows.size
 
 
 def _state(router: Router) -> RouterState:

@@ -19,7 +19,7 @@ from topics.log import (
     require_room,
     surviving_damage,
 )
-from topics.storage import Kind
+from topics.storage import FrameDraft, Kind
 from topics.values import DEFAULT_CONFIG, ApiError, limit_reached, require_router_name, topic_not_found
 
 # A reader does not wait for more than this; the rest follows in the background.
@@ -166,8 +166,8 @@ class Routers:
         as_op: type[CallbackOp] = CallbackOp,
     ) -> None:
         engine = self._engine
-        frame = engine.journal.frame(int(kind), frames.encode(fact), ts=engine.now())
-        op = as_op(frame, router.source, apply, fail, sync=True)
+        frame = FrameDraft(int(kind), frames.encode(fact), ts=engine.now())
+        op = as_op([frame], router.source, apply, fail, sync=True)
         op.others = (router.dest,)
         engine.queue.submit(op)
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from topics import codec
+from topics.codec import Rows
 from topics.flow.routers.arrival import Arrival, RouteOp
-from topics.flow.routers.copies import carry, copies_of
+from topics.flow.routers.copies import Copies, carry, copies_of, sizes_of
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.exactly_once import find_foreign_keys, known_copies
 from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Piece, Share, Stamp, Step, encode
 from topics.flow.routers.source_window import SourceWindow
-from topics.log import Batch, Engine, Topic, cover, expire, extend_if_short, surviving_damage
-from topics.storage import I64, Kind, Records
+from topics.log import Engine, Topic, cover, expire, extend_if_short, surviving_damage
+from topics.storage import I64, FrameDraft, Kind
 from topics.values import MAX_HOPS, MAX_SEQ
 
 UNLIMITED = 1 << 62
@@ -72,19 +74,6 @@ def capacity_of(engine: Engine, dest: Topic) -> Capacity:
     return Capacity(records, size, when_empty)
 
 
-def row_sizes(rows: Records) -> I64:
-    """What copies without a stamp count for."""
-    sizes = np.array([len(value) for value in rows.data], np.int64)
-    if rows.metas is not None:
-        sizes += np.array([0 if meta is None else len(meta) for meta in rows.metas], np.int64)
-    return sizes
-
-
-def batch_sizes(batch: Batch) -> I64:
-    sizes = np.array(batch.data_lens, np.int64)
-    return sizes if batch.meta_lens is None else sizes + np.array(batch.meta_lens, np.int64)
-
-
 # Destinations that extend their reservation ahead of need in one step; others do when they run out.
 MAX_RESERVATIONS = 1000
 
@@ -132,11 +121,11 @@ class StepBuilder:
         # Of what the journal will not have: which rows were copied by whom.
         self._copied: list[I64] = []
         # Destinations that want the same records in the same shape share one batch and only render it anew.
-        self._shared: dict[tuple[bool, bool], tuple[Batch, bytes]] = {}
+        self._shared: dict[tuple[bool, bool], Copies] = {}
         self._plain: _Draft | None = None
-        # Destinations that were always fed together get the very same rows: the last ones, and what they are.
-        self._rows: bytes | memoryview = b""
-        self._rows_of: tuple[Batch | None, int, int] = (None, 0, 0)
+        # Destinations that are always fed together get the same rows: the last ones that were encoded.
+        self._rows: Rows | None = None
+        self._rows_of: Copies | None = None
         self._passable = self._all
         if window.rows.hops is not None:
             self._passable = np.flatnonzero(window.rows.hops < MAX_HOPS)
@@ -246,14 +235,14 @@ class StepBuilder:
     @property
     def _sizes(self) -> I64:
         if self._known_sizes is None:
-            self._known_sizes = row_sizes(self._window.rows)
+            rows = self._window.rows
+            self._known_sizes = sizes_of(rows.data, rows.metas)
         return self._known_sizes
 
     def _copy_sizes(self, router: Router, picked: I64) -> I64:
         if not router.options.exactly_once or not len(picked):
             return self._sizes[picked]
-        batch, _ = self._batch(router, picked)
-        return batch_sizes(batch)
+        return self._copies_for(router, picked).sizes
 
     def _capacity(self, router: Router) -> Capacity:
         engine = self._engine
@@ -264,7 +253,7 @@ class StepBuilder:
 
     # --- staging ----------------------------------------------------------------------------------------
 
-    def _batch(self, router: Router, picked: I64) -> tuple[Batch, bytes]:
+    def _copies_for(self, router: Router, picked: I64) -> Copies:
         options, rows = router.options, self._window.rows
         stamp = self._stamp(router)
         shape = (options.preserve_node, options.preserve_tag)
@@ -323,21 +312,18 @@ class StepBuilder:
             arrival.sizes.append(0)
             dest.skip_to(dest.assigned + draft.count)
             return
-        batch, hops = self._batch(router, draft.picked)
-        arrival.sizes.append(batch.size)
+        copies = self._copies_for(router, draft.picked)
+        arrival.sizes.append(copies.write.size)
         if share.kept and not self._window.in_journal:
             self._copied.append(draft.picked)
-        rows = self._render(batch, first, share.ts)
-        dest.assign(batch, rows, share.ts, self._position, hops, ephemeral=not share.kept)
+        dest.append(self._encoded(copies, first, share.ts), self._position, is_kept=share.kept)
 
-    def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes | memoryview:
-        wanted = batch, first_seq, ts
-        if self._rows_of != wanted:
-            self._rows_of, self._rows = wanted, batch.render(first_seq, ts)
-        elif batch.ends is None:
-            # There are several of them: where the rows end is worth finding out once.
-            batch.ends = batch.row_ends(self._rows)
-        return self._rows
+    def _encoded(self, copies: Copies, first_seq: int, ts: int) -> Rows:
+        rows = self._rows
+        if rows is None or copies is not self._rows_of or (rows.first_seq, rows.ts) != (first_seq, ts):
+            rows = self._rows = codec.encode([copies.write], first_seq, ts, copies.hops)
+            self._rows_of = copies
+        return rows
 
     # --- committing -------------------------------------------------------------------------------------
 
@@ -353,7 +339,7 @@ class StepBuilder:
             # Should the payload rot, the header still tells which seqs went with it.
             count = pieces[-1].last_dest - pieces[0].first_dest + 1
             header |= {"topic_id": shares[0].dest, "first_seq": pieces[0].first_dest, "count": count}
-        op.buffers += engine.journal.frame(int(Kind.ROUTE), encode(step), **header)
+        op.frames.append(FrameDraft(int(Kind.ROUTE), encode(step), **header))
         op.others = tuple(arrival.dest for arrival in op.arrivals)
         engine.queue.submit(op)
         for dest in op.others:

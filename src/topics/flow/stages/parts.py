@@ -13,14 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
+from topics.codec import Write
+from topics.flow.large_appends import LARGE_RECORDS
 from topics.flow.stages.spool import PartMissing, SpoolFile, digest_of, read_spooled, write_spooled
 from topics.log.write.arrow_batch import (
     Cells,
-    ColumnBatch,
     check_cells,
     piece_bounds,
     read_stream,
     text_column,
+    write_of,
 )
 from topics.storage import Filesystem
 from topics.values import ApiError
@@ -142,7 +144,7 @@ class Parts:
         self._digest += about.digest
         for batch in filter(len, part.batches):
             self._count(batch)
-        if self.bytes > large_bytes:
+        if self.bytes > large_bytes or self.count > LARGE_RECORDS:
             self._kept = None
         elif self._kept is not None:
             self._kept.append(part)
@@ -171,15 +173,15 @@ class Parts:
         """Of the rows of each part, in the order of their files."""
         return [digest for _, (_, digest) in sorted(zip(self._paths, self._counted, strict=True))]
 
-    def by_topic(self) -> dict[str, list[ColumnBatch]]:
+    def by_topic(self) -> dict[str, list[Write]]:
         """All rows, in order, as they will be written."""
-        found: dict[str, list[ColumnBatch]] = {}
+        found: dict[str, list[Write]] = {}
         for batch in self._batches():
             for topic, rows in _split(batch, self._default_topic):
                 found.setdefault(topic, []).append(_as_written(rows))
         return found
 
-    def pieces(self) -> Iterator[tuple[str, ColumnBatch]]:
+    def pieces(self) -> Iterator[tuple[str, Write]]:
         """The same, a little at a time."""
         for batch in self._batches():
             for start, stop in piece_bounds(batch.column("data")):
@@ -203,9 +205,9 @@ class Parts:
         return part
 
 
-def _as_written(rows: pa.RecordBatch) -> ColumnBatch:
+def _as_written(rows: pa.RecordBatch) -> Write:
     data, metas, nodes, tags = (rows.column(name) for name in ("data", "meta", "node", "tag"))
-    return ColumnBatch(Cells(data, _unless_empty(metas), _unless_empty(nodes), _unless_empty(tags)))
+    return write_of(Cells(data, _unless_empty(metas), _unless_empty(nodes), _unless_empty(tags)))
 
 
 def _topics_of(batch: pa.RecordBatch, default_topic: str | None) -> tuple[list[str | None], np.ndarray]:

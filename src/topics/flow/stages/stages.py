@@ -11,13 +11,14 @@ others they are not there.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from topics.flow.doors import Doors
+from topics.flow.admission import Admission
+from topics.flow.large_appends import LARGE_BYTES, import_records
 from topics.flow.stages.identities import (
     Commit,
     Identities,
@@ -28,7 +29,6 @@ from topics.flow.stages.identities import (
     pack_digests,
 )
 from topics.flow.stages.open_stages import OpenStages
-from topics.flow.stages.segments import write_segments
 from topics.flow.stages.spool import PartMissing, names_digest, stage_key
 from topics.log import (
     Amount,
@@ -41,22 +41,17 @@ from topics.log import (
     create_topic,
     require_room,
 )
-from topics.storage import Journal, Kind
+from topics.storage import FrameDraft, Kind
 from topics.values import DEFAULT_CONFIG, ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.flow.stages.parts import About, Parts
-    from topics.log.write.arrow_batch import ColumnBatch
+    from topics.log import Part
 
 COLLECT_EVERY_S = 600.0
 MAX_STAGE_BYTES = 1024 * 1024 * 1024
-# Up to here a commit is one frame, and a few times its size is in memory while it is written. Above, its rows
-# go into segments.
-LARGE_STAGE_BYTES = 16 * 1024 * 1024
 # Its answer is kept, too, and may be asked for again.
 MAX_TOPICS = 10_000
-# Rendering runs beside the loop, for seqs that others may have taken meanwhile; then it is done again.
-RENDER_ATTEMPTS = 3
 
 
 class CommitRequest(msgspec.Struct, gc=False):
@@ -71,19 +66,18 @@ class CommitRequest(msgspec.Struct, gc=False):
 
 
 if TYPE_CHECKING:
-    Write = tuple[Topic, list[ColumnBatch]]
     # What each topic gets: records, and bytes.
     Amounts = dict[str, tuple[int, int]]
 
 
 class Stages:
-    def __init__(self, engine: Engine, doors: Doors) -> None:
+    def __init__(self, engine: Engine, admission: Admission) -> None:
         self._engine = engine
-        self._doors = doors
+        self._admission = admission
         self.identities = Identities()
         self._unowned = UnownedIdentities()
         self.open = OpenStages(engine.fs, engine.dirs.stages, engine.steady_ms)
-        self.large_bytes = LARGE_STAGE_BYTES
+        self.large_bytes = LARGE_BYTES
         # One large commit at a time: each takes some memory, and the disk.
         self._large = asyncio.Lock()
         # Applications whose commit is under way; those of another owner do not wait for it.
@@ -176,9 +170,9 @@ class Stages:
         amounts = {name: amount for name, amount in parts.amounts.items() if name is not None}
         await self._wait_for_turn(amounts)
         commit = NamedCommit(request.batch, parts.count, parts.digest, [], [names], digests)
-        if parts.is_large and not self._keeps_in_memory(amounts):
+        if parts.is_large:
             async with self._large:
-                await self._adopt(request, commit, parts, amounts)
+                await self._import(request, commit, parts, amounts)
         else:
             await self._append(request, commit, parts, amounts)
         await self._spend(request, paths)
@@ -224,10 +218,6 @@ class Stages:
             raise _conflict(request, "is older than any batch of this identity that can still be compared")
         return known
 
-    @property
-    def journal(self) -> Journal:
-        return self._engine.journal
-
     def prepare(self, request: CommitRequest, commit: Commit) -> OwnedCommit:
         """To be remembered when it is journalled."""
         owner = request.owner
@@ -254,13 +244,8 @@ class Stages:
     async def _wait_for_turn(self, amounts: "Amounts") -> None:
         """The commit is as important as the most important topic that it writes to."""
         if amounts:
-            name = max(amounts, key=self._doors.priority_of)
-            await self._doors.append_in_turn(name, sum(size for _, size in amounts.values()), lambda: None)
-
-    def _keeps_in_memory(self, amounts: "Amounts") -> bool:
-        """Whether there are records among them that no file is to have."""
-        found = map(self._engine.find, amounts)
-        return any(topic is not None and topic.config.durability == "ephemeral" for topic in found)
+            name = max(amounts, key=self._admission.priority_of)
+            await self._admission.enter_in_turn(name, sum(size for _, size in amounts.values()), lambda: None)
 
     def _topics(self, amounts: "Amounts") -> dict[str, Topic]:
         """The topics themselves, created where they are missing."""
@@ -275,20 +260,6 @@ class Stages:
             create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None)
         return {name: topics[name] for name in amounts}
 
-    async def _render(self, writes: "list[Write]") -> int:
-        """Render everything beside the loop; returns the time for which it was done."""
-        now = self._engine.now()
-        for _ in range(RENDER_ATTEMPTS):
-            now = self._engine.now()
-            expected = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
-            await asyncio.to_thread(_prepare, writes, expected)
-            current = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
-            # A clock that was set back meanwhile has left this time behind.
-            if current == expected and now <= self._engine.now():
-                return now
-        # Others write faster than we render. Then it is done on the loop, where no write comes in between.
-        return self._engine.now()
-
     async def _append(
         self, request: CommitRequest, commit: Commit, parts: "Parts", amounts: "Amounts"
     ) -> None:
@@ -296,27 +267,23 @@ class Stages:
         engine = self._engine
         rows = await asyncio.to_thread(parts.by_topic)
         topics = self._topics(amounts)
-        writes = [(topic, rows[name]) for name, topic in topics.items()]
-        now = await self._render(writes)
-        for topic, _ in writes:
-            if engine.by_name.get(topic.name) is not topic:
-                raise ApiError("throttled", f'topic "{topic.name}" was deleted meanwhile; commit again')
-        await self._write(_Fact(self, request, commit), writes, now)
+        fact = _Fact(self, request, commit)
+        await self._write(fact, [(topic, rows[name]) for name, topic in topics.items()], engine.now())
 
-    async def _write(self, fact: "_Fact", writes: "list[Write]", now: int) -> None:
+    async def _write(self, fact: "_Fact", parts: "list[Part]", now: int) -> None:
         frame = partial(fact.frame, now=now)
-        append_group(self._engine, writes, now, frame, fact.settle, fact.refuse, sync=True)
+        append_group(self._engine, parts, now, frame, fact.settle, fact.refuse, sync=True)
         await fact.done
 
-    async def _adopt(
+    async def _import(
         self, request: CommitRequest, commit: Commit, parts: "Parts", amounts: "Amounts"
     ) -> None:
-        """All rows in segments, which are adopted by one small frame."""
+        """All rows in segments, which are imported with one small frame."""
         topics = self._topics(amounts)
         fact = _Fact(self, request, commit)
         wanted = [Amount(topics[name], *amount) for name, amount in amounts.items()]
         pieces = ((topics[name], piece) for name, piece in parts.pieces())
-        await write_segments(self._engine, wanted, pieces, fact)
+        await import_records(self._engine, wanted, pieces, fact)
 
     # --- giving up --------------------------------------------------------------------------------------
 
@@ -348,13 +315,13 @@ class _Fact:
         self._prepared: list[OwnedCommit] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def frame(self, members: list[AppendOp], now: int) -> list[bytes]:
+    def frame(self, members: Sequence[AppendOp], now: int) -> FrameDraft:
         # A repeat has none, and the answer of the first.
         if members:
             self._commit.ranges = _ranges(members)
         prepared = self._stages.prepare(self._request, self._commit)
         self._prepared.append(prepared)
-        return self._stages.journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(prepared), ts=now)
+        return FrameDraft(Kind.OWNED_STAGE, msgspec.msgpack.encode(prepared), ts=now)
 
     def settle(self) -> None:
         self._stages.identities.settle(self._prepared[0])
@@ -381,17 +348,9 @@ def _named(paths: list[str], topic: str | None, parts: "Parts | None") -> tuple[
     return names_digest(paths, topic), b"" if parts is None else pack_digests(parts.digests)
 
 
-def _prepare(writes: "list[Write]", expected: list[tuple[int, int, int]]) -> None:
-    for (_, batches), (assigned, _, ts) in zip(writes, expected, strict=True):
-        for batch in batches:
-            batch.prepare(assigned + 1, ts)
-            assigned += batch.count
-
-
-def _ranges(members: list[AppendOp]) -> list[StageRange]:
+def _ranges(members: Sequence[AppendOp]) -> list[StageRange]:
     ranges: dict[str, StageRange] = {}
     for member in members:
-        assert member.topic is not None
         name = member.topic.name
         known = ranges.setdefault(name, StageRange(name, member.first_seq, 0, 0, member.topic.id))
         known.last_seq = member.last_seq

@@ -17,19 +17,15 @@ if TYPE_CHECKING:
 
 
 def admit(context: "WireContext", request: "Request") -> None:
-    """Fill in route, name and key; raise what the client is to be told instead."""
+    """Set the route, the name and the key of the request; raise the error with which it is refused."""
     match = context.routes.find(request.method_bytes, request.target)
     route = match.route
-    request.route = route
-    request.name = match.name
-    request.params = match.params
-    if match.is_head:
-        request.plain = False
+    request.resolve(match)
     context.callers.check(request, match)
     if context.keyring.enabled and (route is None or not route.public):
         _authorise(context, request, match)
     if route is None:
-        raise _not_routed(request, match)
+        raise _not_routed(match)
     if not context.readiness.open and not route.always_open:
         context.readiness.check_room()
     if route.event_stream and not route.auth_in_handler:
@@ -44,17 +40,22 @@ def admit(context: "WireContext", request: "Request") -> None:
 
 def _authorise(context: "WireContext", request: "Request", match: "Match") -> None:
     route = match.route
-    key = request.key = presented_key(context.keyring, context.tickets, request, route)
+    key = presented_key(context.keyring, context.tickets, request, route)
+    request.identify(key)
     if route is not None and route.auth_in_handler:
         return
     if key is None:
         raise unauthorized()
     if route is None or route.counted:
-        most = context.settings.max_inflight_per_key
-        if most and key.inflight >= most:
-            raise limit_reached("max_inflight_per_key", most)
-        request.take_place()
+        take_place(context, request, key)
     check_rights(key, match)
+
+
+def take_place(context: "WireContext", request: "Request", key: "ApiKey") -> None:
+    most = context.settings.max_inflight_per_key
+    if most and key.inflight >= most:
+        raise limit_reached("max_inflight_per_key", most)
+    request.take_place()
 
 
 def check_rights(key: "ApiKey", match: "Match") -> None:
@@ -69,9 +70,8 @@ def check_rights(key: "ApiKey", match: "Match") -> None:
         raise ApiError("forbidden", "the key does not cover this name")
 
 
-def _not_routed(request: "Request", match: "Match") -> ApiError:
+def _not_routed(match: "Match") -> ApiError:
     if match.allow:
-        request.allow = match.allow
         return ApiError("method_not_allowed", "this path does not answer to that method")
     return ApiError("not_found", "no such path")
 

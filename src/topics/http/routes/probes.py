@@ -1,6 +1,6 @@
-"""What any client may ask: does the process answer, is it ready, and what can it be asked (OpenAPI).
+"""Health, readiness, and the OpenAPI document, for any client.
 
-The document is a file, `openapi.json` in this package's parent; tests hold it against the server.
+The document is the file `openapi.json` in the parent of this package; tests compare it with the server.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 import topics
+from topics import codec
 from topics.http.door.readiness import Readiness
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
@@ -31,9 +32,9 @@ class Probes:
         version: str = topics.__version__,
         base_path: str = "",
     ) -> None:
-        """`key_needed`: any valid key will do. `writes_off`: why none are taken.
+        """`key_needed`: require any valid key. `writes_off`: why the server takes no writes.
 
-        `clock_ahead_ms`: how far time is ahead of the clock, if that is worth a word.
+        `clock_ahead_ms`: how far record times are ahead of the clock, or 0 if that is not worth reporting.
         """
         self._readiness = readiness
         self._topic_count = topic_count
@@ -43,7 +44,7 @@ class Probes:
         self._version = version
         self._base_path = base_path
         self._started = monotonic()
-        # Read when it is first asked for, so that starting does not pay for it.
+        # Read on the first request, so that the start does not pay for it.
         self._document = b""
 
     def routes(self) -> list[Route]:
@@ -52,7 +53,7 @@ class Probes:
             ("/healthz", self.health, ()),
             ("/v0/ready", self.ready, ("for",)),
             ("/readyz", self.ready, ("for",)),
-            # Holds nothing that the source code does not.
+            # It contains nothing that the source code does not.
             ("/v0/openapi.json", self.openapi, ()),
         )
         public = not self._key_needed
@@ -70,7 +71,7 @@ class Probes:
         exchange.reply(msgspec.json.encode(answer))
 
     def ready(self, exchange: Exchange) -> None:
-        """With `for=writes` it speaks for writes as well; otherwise being read is enough."""
+        """Report whether the server answers reads; with `for=writes`, whether it takes writes, too."""
         purpose = exchange.query("for")
         if purpose not in (None, "writes"):
             raise invalid("for must be writes")
@@ -83,7 +84,7 @@ class Probes:
             if purpose == "writes":
                 raise ApiError("not_ready", "the server takes no writes", {"reason": reason})
             answer = {"status": "degraded", "reason": reason}
-        answer |= {"wal_replay_complete": True, "topics": self._topic_count()}
+        answer |= {"wal_replay_complete": True, "topics": self._topic_count(), "codec": codec.NAME}
         ahead_ms = self._clock_ahead_ms()
         if ahead_ms:
             answer["clock_ahead_ms"] = ahead_ms

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.flow.doors import Doors
+from topics.flow.admission import Admission
 from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
 from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
@@ -43,9 +43,9 @@ _body = Form(RouterBody)
 
 
 class RouterRoutes:
-    def __init__(self, routers: Routers, doors: Doors) -> None:
+    def __init__(self, routers: Routers, admission: Admission) -> None:
         self._routers = routers
-        self._doors = doors
+        self._admission = admission
 
     def routes(self) -> list[Route]:
         one = "/v0/routers/:router"
@@ -86,7 +86,7 @@ class RouterRoutes:
             raise
 
     def show(self, exchange: Exchange) -> None:
-        self._doors.read_copied(exchange, self._router(exchange).dest.name, self._show)
+        self._admission.read_copied(exchange, self._router(exchange).dest.name, self._show)
 
     def _show(self, exchange: Exchange) -> None:
         # Once more: it may have gone while its copies were waited for.

@@ -1,17 +1,16 @@
 """A node as route handlers see it, and how answers are timed."""
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from topics.http.door.keys import ADMIN, ApiKey
+from topics.http.door.keys import ApiKey
 from topics.http.wire.exchange import Exchange
-from topics.log import AppendOp, AppendRequest, Fail, Steps, Topic
+from topics.log import Steps, Topic
 from topics.node.node import Node
-from topics.values import ApiError, Misnamed, TopicConfig, require_topic_name
+from topics.values import ApiError, TopicConfig
 
 Result = TypeVar("Result")
 
@@ -28,31 +27,11 @@ class Service:
         self.node = node
         self.engine = node.engine
         self.settings = node.settings
-        self.doors = node.doors
+        self.admission = node.admission
         # Brings a destination up to date with what its routers owe, before it is read.
         self.pull = node.routers.pull
         # Long-polls in waiting; they are answered when the server stops.
         self.parked: set[Parked] = set()
-
-    def append(
-        self,
-        name: str,
-        request: AppendRequest,
-        key: ApiKey | None,
-        done: Callable[[AppendOp], None],
-        fail: Fail,
-        misnamed: Misnamed | None = None,
-    ) -> None:
-        """A write that came through the door, by the holder of this key.
-
-        What it misnames is told where its topic is there, or would be made.
-        """
-        if misnamed is not None and (request.may_create or name in self.engine.by_name):
-            require_topic_name(name)
-            raise misnamed.refusal()
-        if request.config is not None:
-            check_dead_letter(key, request.config)
-        self.engine.append(name, request, done, fail, may_configure=key is None or key.can(ADMIN))
 
     def topic(self, exchange: Exchange) -> Topic:
         """The topic in the path, for a request with which nothing else is wrong: that it is not there is told
@@ -64,7 +43,7 @@ class Service:
     def current_topic(self, exchange: Exchange) -> Topic:
         """To be told about; reading its records is another door."""
         topic = self.topic(exchange)
-        self.doors.bring_up_to_date(topic)
+        self.admission.bring_up_to_date(topic)
         return topic
 
 

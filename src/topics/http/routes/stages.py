@@ -5,6 +5,7 @@ from functools import partial
 
 import msgspec
 
+from topics.codec import LARGE_BYTES, ItemLimits, cut_out
 from topics.flow.stages.identities import StageRange
 from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
@@ -15,7 +16,6 @@ from topics.http.routes.records.arrow_append import COLUMNS, INLINE_BYTES, note_
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import LARGE_BYTES, ItemLimits, cut_out
 from topics.values import UNDECODABLE, ApiError, Form, invalid, require_topic_name, undecodable
 
 MAX_NAME_BYTES = 256

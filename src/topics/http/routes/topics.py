@@ -103,7 +103,7 @@ class TopicRoutes:
         answer(exchange, body)
 
     def show(self, exchange: Exchange) -> None:
-        self._service.doors.read_copied(exchange, exchange.name, self._show)
+        self._service.admission.read_copied(exchange, exchange.name, self._show)
 
     def _show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
@@ -167,7 +167,7 @@ class TopicRoutes:
         """What would go. Nothing does, and the topic does not count as read."""
         topic = self._engine.find(exchange.name)
         if topic is not None:
-            self._service.doors.bring_up_to_date(topic)
+            self._service.admission.bring_up_to_date(topic)
             refuse_unless_empty(topic, if_empty)
         body = {
             "topic": exchange.name,

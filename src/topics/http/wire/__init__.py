@@ -4,7 +4,6 @@
            ─▶ the door ─▶ a route (`routing`) with an exchange: the `request`, and a way to answer it
     route  ─▶ exchange (reply, fail, stream) ─▶ pipeline (in order) ─▶ channel (pressure) ─▶ socket
 
-Where the accelerator is compiled, connections whose requests are known are read and answered in a `crowd`.
 Clients that speak HTTP/2 are given over to `http2` (`protocol_choice`), where each request has a lane.
 
 A stream of the channel, `event_stream` and `websocket` are answers without an end; `fed_connection` leaves

@@ -1,13 +1,10 @@
 """What all connections of one server share."""
 
 import asyncio
-import logging
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
-from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from topics.http.door.callers import Callers
 from topics.http.door.connection_limit import ConnectionLimit
@@ -16,22 +13,59 @@ from topics.http.door.readiness import Readiness
 from topics.http.door.request_room import SMALL_BYTES, RequestRoom
 from topics.http.door.tickets import Tickets
 from topics.http.wire.answer_heads import Heads
-from topics.http.wire.crowd import Crowd
-from topics.http.wire.known_requests import KnownRequests
+from topics.http.wire.known_heads import KnownHeads
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import RouteTree
+from topics.http.wire.stream import CloseCallbacks
 from topics.values import MIB, Settings
 from topics.values.clock import until_next
 
-if TYPE_CHECKING:
-    from topics.http.wire.channel import Channel
-
-logger = logging.getLogger("topics.http")
-
-# So much of one turn of the loop may go into saying goodbye.
-PARTING_S = 0.01
+# Requests or frames of one client are processed for at most this long; then others have their turn.
+TURN_S = 0.01
 # What a connection may be doing for too long; the order of `Limits.allowed_s`.
 IDLE, HEAD, BODY, WRITE, LINGERING, WORKING = range(6)
+
+
+class StallClock:
+    """Since when a connection, or a request of HTTP/2, has made no progress."""
+
+    __slots__ = ("_since", "_state")
+
+    def __init__(self) -> None:
+        self._state: tuple[int, int] = (-1, -1)
+        self._since = 0.0
+
+    def is_overdue(self, state: tuple[int, int], now: float, allowed_s: tuple[float, ...]) -> bool:
+        """`state`: which timeout applies, and a number that changes while things move."""
+        if state != self._state:
+            self._state = state
+            self._since = now
+            return False
+        return now - self._since >= allowed_s[state[0]]
+
+
+class Served(Protocol):
+    """A connection, or a stream of HTTP/2, as the server and the timeouts see it."""
+
+    stall: StallClock
+
+    @property
+    def busy(self) -> bool:
+        """A request is not answered."""
+
+    def progress(self) -> tuple[int, int]:
+        """Return which timeout applies, and a number that changes while things move."""
+
+    def give_up(self) -> None:
+        """The client has taken too long."""
+
+    def wind_down(self) -> None:
+        """The server stops: tell the client, if it can be told."""
+
+    def close(self) -> None:
+        """Close when everything is sent."""
+
+    def abort(self) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,14 +119,12 @@ class WireContext:
     heads: Heads = field(default_factory=Heads)
     tickets: Tickets = field(default_factory=Tickets)
     request_log: RequestLog = field(default_factory=RequestLog)
-    known_requests: KnownRequests = field(default_factory=KnownRequests)
+    known_heads: KnownHeads = field(default_factory=KnownHeads)
     # Connections speaking plain request and answer; the timeouts look at these.
-    connections: "set[Channel]" = field(default_factory=set)
+    connections: set["Served"] = field(default_factory=set)
     # Connections that became a stream or a socket; their owners look after them.
-    streams: "set[Channel]" = field(default_factory=set)
+    streams: set["Served"] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    # Connections that are read together; None where that cannot be.
-    crowd: Crowd | None = None
 
     # Gives back memory that is only kept to be faster; called when there is none left.
     relieve: Callable[[], None] = field(default=_nothing_to_give)
@@ -104,63 +136,42 @@ class WireContext:
     small_body_bytes: int = field(init=False)
     connection_limit: ConnectionLimit = field(init=False)
     request_room: RequestRoom = field(init=False)
-    partings: "Partings" = field(init=False)
+    close_callbacks: CloseCallbacks = field(init=False)
 
     def __post_init__(self) -> None:
         self.max_body_bytes = self.settings.max_body_bytes
         self.ignores_unknown = self.settings.unknown_keys == "ignore"
         self.connection_limit = ConnectionLimit(self.settings)
         self.request_room = RequestRoom(self.max_body_bytes)
-        self.partings = Partings(self.loop)
+        self.close_callbacks = CloseCallbacks(self.loop)
         self.small_body_bytes = min(self.max_body_bytes, SMALL_BYTES)
 
     @property
     def open_connections(self) -> int:
         return len(self.connections) + len(self.streams)
 
+    def accept(self, connection: "Served", transport: asyncio.Transport) -> bool:
+        """Count a new connection. False if there are too many: then the client is told so, and closed."""
+        if self.connection_limit.is_full(self.open_connections):
+            self.connection_limit.turn_away(transport, self.heads)
+            return False
+        transport.set_write_buffer_limits(high=self.limits.write_high_bytes, low=self.limits.write_low_bytes)
+        self.connections.add(connection)
+        self.request_log.accepted()
+        return True
+
+    def forget(self, connection: "Served") -> None:
+        """The connection has ended, or another object serves it now."""
+        self.connections.discard(connection)
+        self.streams.discard(connection)
+
+    def move_to_streams(self, connection: "Served") -> None:
+        self.connections.discard(connection)
+        self.streams.add(connection)
+
     def busy(self) -> bool:
         """True while a request is unanswered, a stream is open or a handler still runs."""
         return bool(self.streams or self.tasks) or any(connection.busy for connection in self.connections)
-
-
-class Partings:
-    """What is to be done when connections end: a thousand may at once, each with hundreds of subscriptions.
-
-    Usually it is done in that moment. What is left after some milliseconds is for the next turn of the loop.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._spent_s = 0.0
-        self._is_next_turn_asked_for = False
-
-    def add(self, closers: Iterable[Callable[[], None]]) -> None:
-        self._waiting.extend(closers)
-        self._go_on(PARTING_S)
-        if not self._is_next_turn_asked_for:
-            self._is_next_turn_asked_for = True
-            self._loop.call_soon(self._next_turn)
-
-    def finish(self) -> None:
-        """The server stops: nothing is left to others."""
-        self._go_on(inf)
-
-    def _next_turn(self) -> None:
-        self._is_next_turn_asked_for = False
-        self._spent_s = 0.0
-        if self._waiting:
-            self.add(())
-
-    def _go_on(self, until_s: float) -> None:
-        began_s = perf_counter() - self._spent_s
-        while self._waiting and perf_counter() - began_s < until_s:
-            closer = self._waiting.popleft()
-            try:
-                closer()
-            except Exception:
-                logger.exception("a close callback failed")
-        self._spent_s = perf_counter() - began_s
 
 
 class Timeouts:
@@ -196,14 +207,5 @@ class Timeouts:
             allowed_s = (min(allowed_s[IDLE], self._context.limits.crowded_idle_s), *allowed_s[1:])
         # A copy, because aborting may change the set.
         for connection in tuple(self._context.connections):
-            if is_overdue(connection, now, allowed_s):
+            if connection.stall.is_overdue(connection.progress(), now, allowed_s):
                 connection.give_up()
-
-
-def is_overdue(connection: "Channel", now: float, allowed_s: tuple[float, ...]) -> bool:
-    state = connection.progress()
-    if state != connection.stalled_state:
-        connection.stalled_state = state
-        connection.stalled_since = now
-        return False
-    return now - connection.stalled_since >= allowed_s[state[0]]

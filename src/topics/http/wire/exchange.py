@@ -1,15 +1,16 @@
-"""A request and its answer: all that a handler gets to see of HTTP."""
+"""A request and its reply: all that a handler sees of HTTP."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from topics.http.door.listen_address import is_loopback_address
+from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import EVENTS, JSON, HeaderList
-from topics.http.wire.channel import RAW, STREAM, Stream, Upgraded
 from topics.http.wire.compression import (
     INLINE_BYTES,
     LEAST_BYTES,
@@ -18,79 +19,146 @@ from topics.http.wire.compression import (
     encoding_headers,
     stream_encoder,
 )
-from topics.http.wire.request import Request
+from topics.http.wire.known_heads import KnownHead
+from topics.http.wire.request import ID_HEADER, Request
 from topics.http.wire.request_log import log_fields
+from topics.http.wire.stream import OpenStream, Stream, StreamOutput, UpgradeChannel, Upgraded
 from topics.storage import is_full
 from topics.values import ApiError, Misnamed, OutcomeUnknown, short_of_memory
 from topics.values.holding import TimedSteps
 
 if TYPE_CHECKING:
-    from topics.http.wire.pipeline import Pipeline
+    from topics.http.wire.context import WireContext
 
 logger = logging.getLogger("topics.http")
 
+# Body, status, content type, headers.
+Reply = tuple[bytes, int, bytes, HeaderList | None]
 
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
+
+class ReplyChannel(UpgradeChannel, Protocol):
+    """Where the reply to a request goes: a connection of HTTP/1.1, or a stream of HTTP/2."""
+
+    context: "WireContext"
+    # Pieces of a streamed body are framed as chunks.
+    uses_chunks: ClassVar[bool]
+    # The status with which another protocol begins.
+    upgrade_status: ClassVar[int]
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a reply may let a request start."""
+
+    def send(
+        self, exchange: "Exchange", body: bytes, status: int, content_type: bytes, headers: HeaderList | None
+    ) -> None:
+        """Send the whole reply, which may come before all of the request's body."""
+
+    def send_continue(self, exchange: "Exchange") -> None:
+        """Ask the client for the body."""
+
+    def start_next(self) -> None:
+        """Start the requests that only waited for `Exchange.let_next_start`."""
+
+    def hand_over(self, stream: OpenStream, *, is_upgrade: bool, is_endless: bool) -> bool:
+        """Leave the connection to a stream. Return False if the client has gone."""
+
+    def begin_stream(self, content_type: bytes, headers: HeaderList | None, *, chunked: bool) -> None:
+        """Send the head of a reply of unknown length."""
+
+    def output(self) -> StreamOutput: ...
+
+    def peer(self) -> str | None:
+        """Return the address of the client."""
+
+    def get_extra_info(self, name: str) -> Any:
+        """The same as of a transport."""
+
+    def abort(self) -> None:
+        """End it without a word."""
 
 
 class Exchange(Request):
-    """Answered exactly once, in the handler or later; a second answer, or one to a client that has gone, does
-    nothing."""
-
-    # Those who answer connections one after the other leave it aside, as they do one with more behind.
-    _behind: ClassVar[bool] = True
+    """It is answered exactly once, in the handler or later. A second reply does nothing, nor does one to a
+    client that has gone."""
 
     __slots__ = (
+        "_channel",
         "_closers",
-        "_connection",
+        "_pieces",
         "_streaming",
+        "answered",
         "closed",
         "closes",
         "complete",
         "http10",
-        "pieces",
+        "kept_reply",
+        "known",
+        "lets_next_start",
+        "may_upgrade",
         "refusal",
     )
 
     def __init__(
-        self, connection: "Pipeline", method: bytes, target: bytes, headers: dict[bytes, bytes]
+        self,
+        channel: ReplyChannel,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        closes: bool = False,
+        http10: bool = False,
+        may_upgrade: bool = False,
+        known: KnownHead | None = None,
+        body: bytes = b"",
     ) -> None:
-        self._connection: Pipeline | None = connection
+        """`known`: an earlier request with the same head was admitted, and this one is complete."""
+        self._channel: ReplyChannel | None = channel
         self._closers: list[Callable[[], None]] | None = None
         self._holds = 0
         self._query = None
-        self._streaming: Pipeline | None = None
+        self._streaming: ReplyChannel | None = None
         self.method_bytes = method
         self.target = target
         self.headers = headers
-        self.body = b""
-        self.key = None
+        self.body = body
+        self.received = len(body)
         self.misnamed = None
         self.page = None
-        self.route = None
-        self.name = ""
-        self.params = ()
-        self.started = 0.0
-        # The client has gone without an answer.
-        self.closed = False
-
-        # For the connection: has the body arrived, and what becomes of the connection after the answer?
-        self.complete = False
-        self.received = 0
-        # A body that came in several pieces. Not a list of them: chunks may be tiny, and objects are not; and
-        # this hands out the whole of it without another copy, which of 60 MB takes 30 ms.
-        self.pieces: BytesIO | None = None
-        self.plain = True
-        self.closes = False
-        self.http10 = False
         self.allow = b""
-        # Decided before its turn came: the error, and a status other than its usual one.
+        self.started = 0.0
+        self.known = known
+        if known is None:
+            self.complete = False
+            self.route = self.key = None
+            self.name = ""
+            self.params = ()
+            # A reply that carries the id of its request has a head of its own.
+            self.plain = not (closes or http10 or ID_HEADER in headers)
+        else:
+            self.complete = self.plain = True
+            self.started = perf_counter()
+            self.route = known.route
+            self.key = known.key
+            self.name = known.name
+            self.params = known.params
+        # The reply was given, or nobody waits for one.
+        self.answered = False
+        # The client has gone without a reply.
+        self.closed = False
+        # The connection ends with the reply.
+        self.closes = closes
+        self.http10 = http10
+        # What follows this request may belong to another protocol.
+        self.may_upgrade = may_upgrade
+        # The effect of the request has its place in the order of the log: the next request may start.
+        self.lets_next_start = False
+        # A reply that waits until earlier requests of the connection are answered.
+        self.kept_reply: Reply | None = None
+        # A body that came in several pieces. A list would take more memory: chunks may be tiny. And this
+        # hands out the whole of it without another copy, which takes 30 ms for 60 MB.
+        self._pieces: BytesIO | None = None
+        # Decided before the request is started: the error, and a status other than its usual one.
         self.refusal: tuple[ApiError, int] | None = None
-
-    @property
-    def answered(self) -> bool:
-        return self._connection is None
 
     @property
     def parked(self) -> bool:
@@ -98,122 +166,99 @@ class Exchange(Request):
         return self._closers is not None
 
     def client(self) -> str | None:
-        connection = self._connection or self._streaming
-        return None if connection is None else connection.peer()
+        channel = self._channel or self._streaming
+        return None if channel is None else channel.peer()
 
     def scheme(self) -> str:
-        connection = self._connection
-        if connection is None:
+        channel = self._channel
+        if channel is None:
             return "http"
-        if connection.transport.get_extra_info("sslcontext") is not None:
+        if channel.get_extra_info("sslcontext") is not None:
             return "https"
-        peer = connection.transport.get_extra_info("peername")
+        peer = channel.get_extra_info("peername")
         forwarded = self.headers.get(b"x-forwarded-proto", b"").strip().lower()
         is_secure = forwarded == b"https" and bool(peer) and is_loopback_address(peer[0].partition("%")[0])
         return "https" if is_secure else "http"
 
     def own_address(self) -> str | None:
-        if self._connection is None:
+        if self._channel is None:
             return None
-        address = self._connection.transport.get_extra_info("sockname")
+        address = self._channel.get_extra_info("sockname")
         return str(address[0]) if address else None
 
-    # Answering
+    # Replies
 
     def reply(
         self, body: bytes, status: int = 200, content_type: bytes = JSON, headers: HeaderList | None = None
     ) -> None:
-        connection = self._connection
-        if connection is None:
+        channel = self._channel
+        if channel is None:
             return
         if len(body) >= LEAST_BYTES and b"accept-encoding" in self.headers:
             encoding = self._encoding()
             if encoding:
                 self._reply_compressed(encoding, body, status, content_type, headers)
                 return
-        connection.context.request_log.finished(self, status, self._closers is not None)
-        self._connection = None
+        channel.context.request_log.finished(self, status, self._closers is not None)
+        self.answered = True
+        self._channel = None
         if self._holds:
             self._give_back()
-        if self.plain and status == 200 and content_type is JSON and headers is None:
-            connection.send(body)
-        else:
-            connection.send_special(self, status, content_type, body, headers)
+        channel.send(self, body, status, content_type, headers)
 
     def _encoding(self) -> bytes:
-        """The one that the client asks for; empty for none."""
+        """Return the encoding that the client asks for; empty for none."""
         accepted = self.headers.get(b"accept-encoding")
         return b"" if accepted is None or self.method_bytes == b"HEAD" else chosen_encoding(accepted)
 
     def _reply_compressed(
         self, encoding: bytes, body: bytes, status: int, content_type: bytes, headers: HeaderList | None
     ) -> None:
+        headers = [*(headers or ()), *encoding_headers(encoding)]
         if len(body) <= INLINE_BYTES:
-            packed = compress(body, encoding)
-            self._reply_special(status, content_type, packed, [*(headers or ()), *encoding_headers(encoding)])
+            self._reply_whole(compress(body, encoding), status, content_type, headers)
         else:
-            self.run(self._compress_beside(encoding, body, status, content_type, headers))
+            self.run(self._compress_on_thread(encoding, body, status, content_type, headers))
 
-    async def _compress_beside(
-        self, encoding: bytes, body: bytes, status: int, content_type: bytes, headers: HeaderList | None
+    async def _compress_on_thread(
+        self, encoding: bytes, body: bytes, status: int, content_type: bytes, headers: HeaderList
     ) -> None:
         packed = await asyncio.get_running_loop().run_in_executor(None, compress, body, encoding)
-        self._reply_special(status, content_type, packed, [*(headers or ()), *encoding_headers(encoding)])
+        self._reply_whole(packed, status, content_type, headers)
 
-    def _reply_special(self, status: int, content_type: bytes, body: bytes, headers: HeaderList) -> None:
-        connection = self._connection
-        if connection is None:
+    def _reply_whole(self, body: bytes, status: int, content_type: bytes, headers: HeaderList) -> None:
+        channel = self._channel
+        if channel is None:
             return
-        connection.context.request_log.finished(self, status, self._closers is not None)
-        self._take_connection()
-        connection.send_special(self, status, content_type, body, headers)
-
-    def is_noted(self, elapsed_s: float) -> bool:
-        """Answered now, it would be more than counted; as far as is known, if its client has gone."""
-        return self._connection is None or elapsed_s >= self._connection.context.request_log.notable_s
-
-    def reply_noted(self, body: bytes, started: float) -> None:
-        """The usual answer, of which more than a number is kept."""
-        self.reply(body)
-
-    def reply_uncounted(self, body: bytes) -> bool:
-        """The usual answer, to a request that is counted together with others. True if sent."""
-        connection = self._connection
-        if connection is None:
-            return False
-        self._connection = None
-        if self._holds:
-            self._give_back()
-        if self.plain:
-            connection.send(body)
-        else:
-            connection.send_special(self, 200, JSON, body, None)
-        return True
+        channel.context.request_log.finished(self, status, self._closers is not None)
+        self._take_channel()
+        channel.send(self, body, status, content_type, headers)
 
     def reply_unrouted(self, status: int, headers: HeaderList) -> None:
-        """An answer without a body to what no route is asked about, and that is not counted."""
-        connection = self._take_connection()
-        if connection is not None:
-            connection.send_special(self, status, JSON, b"", headers)
+        """Reply without a body to a request that no route is asked about. It is not counted."""
+        channel = self._take_channel()
+        if channel is not None:
+            channel.send(self, b"", status, JSON, headers)
 
-    def _take_connection(self) -> "Pipeline | None":
-        """For an answer, which is the only one. The usual ones do the same without this call."""
-        connection, self._connection = self._connection, None
+    def _take_channel(self) -> ReplyChannel | None:
+        """Return the channel for the one reply. `reply` does the same without this call."""
+        channel, self._channel = self._channel, None
+        self.answered = True
         if self._holds:
             self._give_back()
-        return connection
+        return channel
 
     def fail(self, error: ApiError, status: int | None = None) -> None:
-        connection = self._connection
-        if connection is None:
+        channel = self._channel
+        if channel is None:
             return
         if self.misnamed is not None:
             self.misnamed.mention_in(error)
         status = status or error.status
-        connection.context.request_log.failed(self, error, status, self._closers is not None)
-        self._take_connection()
+        channel.context.request_log.failed(self, error, status, self._closers is not None)
+        self._take_channel()
         if isinstance(error, OutcomeUnknown):
-            connection.transport.abort()
+            channel.abort()
             return
         headers: HeaderList = []
         if error.retry_after_s is not None:
@@ -223,16 +268,16 @@ class Exchange(Request):
         elif error.code == "method_not_allowed":
             headers.append((b"Allow", self.allow))
         elif error.code == "shutting_down":
-            self.closes = True
-        connection.send_special(self, status, JSON, error.body(), headers)
+            self.close_after_reply()
+        channel.send(self, error.body(), status, JSON, headers)
 
     def fail_with(self, error: Exception) -> None:
-        """Whatever was raised on the way to the answer becomes the answer."""
+        """Reply with whatever was raised on the way to the reply."""
         if isinstance(error, ApiError):
             self.fail(error)
         elif isinstance(error, MemoryError) and self._streaming is None:
-            if self._connection is not None:
-                self._connection.context.relieve()
+            if self._channel is not None:
+                self._channel.context.relieve()
             self.fail(short_of_memory())
         elif isinstance(error, OSError) and error.strerror and self._streaming is None:
             # The path that an OSError may name stays here.
@@ -242,24 +287,24 @@ class Exchange(Request):
             self._fail_unexpectedly(error)
 
     def _fail_unexpectedly(self, error: Exception) -> None:
-        """Log what happened, tell the client nothing about it."""
+        """Log what happened and tell the client nothing about it."""
         logger.error("request failed", exc_info=error, extra=log_fields(self, 500))
         if self._streaming is not None:
-            # The answer has begun; all that is left to say is that it ends here.
-            self._streaming.transport.abort()
+            # The reply has begun: all that can be told is that it ends here.
+            self._streaming.abort()
         else:
             failure = ApiError("internal", "internal error")
             failure.__cause__ = error
             self.fail(failure)
 
     def note(self, misnamed: Misnamed) -> None:
-        if self._connection is not None and self._connection.context.ignores_unknown:
+        if self._channel is not None and self._channel.context.ignores_unknown:
             misnamed.forget_unknown()
         if misnamed:
             super().note(misnamed)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back at once when the client goes away before the answer."""
+        """Call back when the client goes away before the reply; at once, if it has gone."""
         if self.closed:
             callback()
         elif self._closers is None:
@@ -267,49 +312,67 @@ class Exchange(Request):
         else:
             self._closers.append(callback)
 
+    def let_next_start(self) -> None:
+        """Let the next request of the connection start before this one is answered, if it has the same route
+        and the same name. The effect of this request has its place in the order of the log."""
+        self.lets_next_start = True
+        channel = self._channel
+        if channel is not None and channel.has_waiting:
+            channel.start_next()
+
+    # Streams and other protocols
+
     def open_stream(self, content_type: bytes, headers: HeaderList | None = None) -> Stream:
-        """Answer with a body of unknown length; if the client has gone, the stream is closed already."""
+        """Reply with a body of unknown length. If the client has gone, the stream is closed already."""
+        channel = self._channel
+        if channel is None:
+            return Stream(None, chunked=False)
         encoding = self._encoding()
         encoder = stream_encoder(encoding, in_bulk=content_type != EVENTS) if encoding else None
         if encoding:
             headers = [*(headers or ()), *encoding_headers(encoding)]
-        connection = self._leave(STREAM)
-        return Stream(
-            connection, content_type, self.with_own(headers), chunked=not self.http10, encoder=encoder
-        )
+        chunked = channel.uses_chunks and not self.http10
+        stream = Stream(channel.output(), chunked=chunked, encoder=encoder)
+        if not self._hand_over(channel, stream, is_upgrade=False, status=200):
+            return Stream(None, chunked=False)
+        channel.begin_stream(content_type, self.with_own(headers), chunked=chunked)
+        return stream
 
     def upgrade(self) -> Upgraded:
-        """Take the bare connection, before any answer; the caller speaks the other protocol from here."""
-        return Upgraded(self._leave(RAW), self.headers)
+        """Leave the connection to another protocol, which the caller speaks from here."""
+        channel = self._channel
+        if channel is not None:
+            upgraded = Upgraded(channel.output(), channel, self.headers, channel.context.request_room)
+            if self._hand_over(channel, upgraded, is_upgrade=True, status=channel.upgrade_status):
+                return upgraded
+        return Upgraded(None, None, self.headers, RequestRoom(0))
 
-    def _leave(self, mode: int) -> "Pipeline | None":
-        connection = self._take_connection()
+    def _hand_over(self, channel: ReplyChannel, stream: OpenStream, *, is_upgrade: bool, status: int) -> bool:
+        """False if the client has gone."""
         waited, self._closers = self._closers is not None, None
-        if connection is None:
-            return None
-        if self.route is not None and not self.route.counted:
-            connection.leave_unheard()
-        if not connection.hand_over(mode):
-            connection.context.request_log.abandoned(self)
-            return None
-        self._streaming = connection
-        connection.context.request_log.finished(self, connection.raw_status if mode == RAW else 200, waited)
-        return connection
+        self._take_channel()
+        is_endless = self.route is not None and not self.route.counted
+        if not channel.hand_over(stream, is_upgrade=is_upgrade, is_endless=is_endless):
+            channel.context.request_log.abandoned(self)
+            return False
+        self._streaming = channel
+        channel.context.request_log.finished(self, status, waited)
+        return True
 
     # Running handlers
 
     def run(self, coroutine: Coroutine[Any, Any, None], *, until_closed: bool = False) -> None:
         """Run an async handler; with `until_closed` it is cancelled when the client goes away."""
-        connection = self._connection
-        if connection is None:
+        channel = self._channel
+        if channel is None:
             coroutine.close()
             return
         steps = self._guard(coroutine)
         if self.route is not None:
             steps = TimedSteps(steps, self.route.holds)
-        task = connection.context.loop.create_task(steps)
-        connection.context.tasks.add(task)
-        task.add_done_callback(connection.context.tasks.discard)
+        task = channel.context.loop.create_task(steps)
+        channel.context.tasks.add(task)
+        task.add_done_callback(channel.context.tasks.discard)
         if until_closed:
             self.on_close(partial(_cancel, task))
 
@@ -324,16 +387,66 @@ class Exchange(Request):
 
     # For the connection and the admission
 
-    def refuse_later(self, error: ApiError, status: int) -> None:
-        """When its turn comes; and nothing after it on this connection."""
-        self.refusal = (error, status)
+    def receive(self, piece: bytes) -> None:
+        """Add a piece to the body."""
+        self.received += len(piece)
+        if self.answered or self.complete:
+            return
+        if self._pieces is not None:
+            self._pieces.write(piece)
+        elif self.body:
+            self._pieces = BytesIO()
+            self._pieces.write(self.body)
+            self._pieces.write(piece)
+        else:
+            self.body = piece
+
+    def receive_into(self, size: int) -> memoryview:
+        """Make room for a body of this size, with what has come of it. Raises MemoryError."""
+        come = self.body if self._pieces is None else self._pieces.getvalue()
+        pieces = BytesIO(bytes(size))
+        # Nobody else has these bytes: they are filled in place and become the body in place.
+        room = pieces.getbuffer()
+        room[: len(come)] = come
+        self._pieces = pieces
+        return room
+
+    def note_received(self, size: int) -> None:
+        """So much has come into the room that `receive_into` has made."""
+        self.received += size
+
+    def finish_body(self) -> None:
+        self.complete = True
+        if self._pieces is not None:
+            self.body = self._pieces.getvalue()
+            self._pieces = None
+
+    def drop_body(self) -> None:
+        self._pieces = None
+
+    def send_continue(self) -> None:
+        if self._channel is not None:
+            self._channel.send_continue(self)
+
+    def keep_reply(self, reply: Reply) -> None:
+        """Keep the reply until all earlier requests of the connection are answered."""
+        self.kept_reply = reply
+
+    def close_after_reply(self) -> None:
+        """End the connection with the reply to this request."""
+        self.plain = False
         self.closes = True
 
+    def refuse_later(self, error: ApiError, status: int) -> None:
+        """Refuse it when it is started, and close the connection then."""
+        self.refusal = (error, status)
+        self.close_after_reply()
+
     def client_gone(self) -> None:
-        if self._connection is None:
+        if self._channel is None:
             return
-        self._connection.context.request_log.abandoned(self)
-        self._take_connection()
+        self._channel.context.request_log.abandoned(self)
+        self._take_channel()
         self.closed = True
         closers, self._closers = self._closers, None
         for closer in closers or ():
@@ -342,6 +455,6 @@ class Exchange(Request):
             except Exception:
                 logger.exception("a close callback failed")
 
-    def leave_convoy(self, started: float, body: bytes = b"", key: bytes | None = None) -> "Exchange":
-        """It is handled by itself, as it came."""
-        return self
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import Delivery, Subscription
-from topics.http.wire.channel import Stream, Upgraded
+from topics.http.wire.stream import Stream, Upgraded
 
 # A client that takes nothing for this long is told so and cut off.
 PATIENCE_S = 30.0

@@ -28,7 +28,7 @@ class SecureStart(asyncio.Protocol):
         if tls is not None and tls.selected_alpn_protocol() == "h2":
             _Loading(self._context, transport, None).begin()
             return
-        from topics.http.wire.http1 import Connection
+        from topics.http.wire.connection import Connection
 
         connection = Connection(self._context)
         transport.set_protocol(connection)

@@ -7,6 +7,7 @@ the answer. Without one, a request gets an id only when there is something to te
 import re
 import secrets
 from collections import Counter
+from time import perf_counter
 from typing import overload
 from urllib.parse import parse_qsl
 
@@ -14,13 +15,15 @@ from topics.http.door.callers import page_headers
 from topics.http.door.keys import ApiKey
 from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import HeaderList
-from topics.http.wire.routing import Route, path_of
+from topics.http.wire.routing import Match, Route, path_of
 from topics.values import Misnamed, invalid
 
 _TRUE = ("true", "1")
 _FALSE = ("false", "0")
 _MOST_DIGITS = 40
 ID_HEADER = b"x-request-id"
+# The protocol that a request of HTTP/2 wants to speak, under a name that no header of HTTP/1.1 can have.
+PROTOCOL, WEBSOCKET = b":protocol", b"websocket"
 # What ends up in logs is short and cannot break a line; anything else is as good as no id.
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -58,6 +61,7 @@ class Request:
     target: bytes
     # Names in lower case; repeated headers joined with commas.
     headers: dict[bytes, bytes]
+    # A request with the same head was admitted before: only checks that depend on the moment remain.
     body: bytes
     # How much of the body has arrived.
     received: int
@@ -136,6 +140,28 @@ class Request:
         """Every value given for a query parameter, in their order."""
         return [value for given, value in self._query_pairs() if given == name]
 
+    # Admission and dispatch
+
+    def resolve(self, match: Match) -> None:
+        """Take over what its method and its path resolve to."""
+        self.route = match.route
+        self.name = match.name
+        self.params = match.params
+        self.allow = match.allow
+        if match.is_head:
+            self.plain = False
+
+    def identify(self, key: ApiKey | None) -> None:
+        self.key = key
+
+    def start(self) -> float:
+        """Note that its handler is called now, and return the time."""
+        self.started = now = perf_counter()
+        return now
+
+    def replace_body(self, body: bytes) -> None:
+        self.body = body
+
     # What it names
 
     def note_query(self) -> None:
@@ -179,10 +205,6 @@ class Request:
     def take_place(self) -> None:
         assert self.key is not None
         self.key.inflight += 1
-        self.has_place()
-
-    def has_place(self) -> None:
-        """It was counted before there was this object."""
         self._holds |= _PLACE
 
     def take_room(self, room: RequestRoom, count: int) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
+from topics.codec import LARGE_BYTES, compact_in_steps
 from topics.http.door.admission import too_large
 from topics.http.door.required_headers import require_type
-from topics.log import LARGE_BYTES, compacted
 from topics.values import MIB, UNDECODABLE, ApiError, Misnamed, invalid
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ async def shrink(request: "Request") -> None:
         return ApiError(route.too_large, what, {"max": LARGE_BYTES})
 
     if not route.takes_body and request.method_bytes in _CHANGE_NOTHING:
-        request.body = b""  # neither looked at nor able to do harm
+        request.replace_body(b"")  # neither looked at nor able to do harm
         return
     if not route.takes_body:
         require_type(request)
-    request.body = await asyncio.to_thread(compacted, request.body, LARGE_BYTES, too_much)
+    request.replace_body(await asyncio.to_thread(compact_in_steps, request.body, LARGE_BYTES, too_much))
     if not route.takes_body:
         refuse_unread(request)
 

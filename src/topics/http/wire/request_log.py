@@ -50,14 +50,13 @@ class RequestLog:
         self.slow_requests = 0
         self.connections = 0
 
-    @property
-    def notes_all(self) -> bool:
-        """Every request is worth a line, or a span."""
-        return self.notable_s <= 0.0
-
     def trace(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self.notable_s = 0.0
+
+    def accepted(self) -> None:
+        """A client has connected."""
+        self.connections += 1
 
     def finished(self, request: Request, status: int, waited: bool) -> None:
         """It is about to be answered; what is decided here can still travel with the answer."""

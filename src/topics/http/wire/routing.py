@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from topics.http.door.base_path import without_base
@@ -31,20 +31,6 @@ class Body(Enum):
     REQUIRED = "required"
     OPTIONAL = "an empty body means all defaults"
     NEVER_EMPTY = "an empty body is refused whatever its type"
-
-
-class Convoys(Protocol):
-    """Take bodies of requests to whatever names; the connections are told later how to answer them."""
-
-    def join(self, name: str, connection: Any, body: bytes) -> None: ...
-
-    def join_keyed(self, name: str, connection: Any, body: bytes, key: bytes) -> None: ...
-
-    def join_all(self, several: list[tuple[str, tuple[list[Any], list[bytes], list[bytes] | None]]]) -> None:
-        """Many at once. By name: connections, their bodies, and their idempotency keys, if they have some."""
-
-    def join_bundle(self, name: str, connection: Any, bodies: list[bytes], keys: list[bytes] | None) -> None:
-        """Several of one connection. They go together, or the connection is told to take them apart."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +66,6 @@ class Route:
     all_names: bool = False
     # Answers while recovering, while draining, and however busy its key is.
     always_open: bool = False
-    # Small requests may travel together, without an exchange each.
-    convoys: Convoys | None = None
     is_async: bool = field(init=False)
     # The same, with those that any such route has.
     known_query: frozenset[str] = field(init=False)

@@ -22,9 +22,11 @@ from topics.flow.watch.subscription import RECORD, Delivery, Event, Subscription
 from topics.http.door.keys import ApiKey
 from topics.http.door.request_room import SMALL_BYTES
 from topics.http.door.required_headers import SOCKET_PROTOCOL, offered_protocols
-from topics.http.wire.channel import PROTOCOL, TURN_S, WEBSOCKET, Upgraded
+from topics.http.wire.context import TURN_S
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PING_S, FedWatcher
+from topics.http.wire.request import PROTOCOL, WEBSOCKET
+from topics.http.wire.stream import Upgraded
 from topics.values import ApiError, invalid
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

@@ -7,10 +7,10 @@ The stored row is what most readers want, so the common case is a slice. Adding 
 import msgspec
 import numpy as np
 
+from topics import codec
 from topics.log.packing import PackedEnds
 from topics.log.run import HotColumns
 from topics.storage import DATA_KEY, END, META_KEY, TAG, Columns
-from topics.values import accelerator
 
 _encode = msgspec.json.encode
 
@@ -60,30 +60,12 @@ def _gather_stored(columns: Columns, indexes: np.ndarray) -> bytes:
 def gather_alive(
     hot: HotColumns, dead: bytearray, start: int, stop: int, room: int, budget: int
 ) -> tuple[bytes, int] | None:
-    """So many stored rows of a run in memory, from `start` on, that are not deleted; and up to where they go.
+    """`room` stored rows of a run in memory, from `start` on, that are not deleted; and the index after them.
 
-    Only as much is looked at as a page may need. None if there are not so many, or they exceed the budget.
+    None if there are not as many among the first rows, or if they exceed the budget.
     """
-    if accelerator.native is not None:
-        ends, borders = hot.ends.parts() if isinstance(hot.ends, PackedEnds) else (hot.ends, None)
-        found: tuple[bytes, int] | None = accelerator.native.alive(
-            hot.rows, ends, borders, dead, start, stop, room, budget
-        )
-        return found
-    marks = np.frombuffer(dead, np.uint8)[start : min(stop, start + 2 * room)]
-    alive = np.flatnonzero(marks == 0)
-    if len(alive) < room:
-        return None
-    count = int(alive[room - 1]) + 1
-    edges = hot.edges(start, start + count)
-    if int(edges[-1]) - int(edges[0]) > budget:
-        return None
-    # One slice for every stretch between two that are deleted; where those are neighbours, an empty one.
-    gone = np.flatnonzero(marks[:count])
-    begins = edges[np.concatenate(([0], gone + 1))].tolist()
-    ends = edges[np.concatenate((gone, [count]))].tolist()
-    rows = memoryview(hot.rows)
-    return b"".join([rows[begin:end] for begin, end in zip(begins, ends, strict=True)]), start + count
+    ends, borders = hot.ends.parts() if isinstance(hot.ends, PackedEnds) else (hot.ends, None)
+    return codec.alive(hot.rows, ends, borders, dead, start, min(stop, start + 2 * room), room, budget)
 
 
 def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]:

@@ -7,7 +7,7 @@ from topics.log.lifecycle import add_recovered
 from topics.log.remove import ledger
 from topics.log.topic import Topic
 from topics.log.watermarks import LARGEST_STEP
-from topics.storage import CREATIONS, HEADER_BYTES, Damage, Kind, around_data
+from topics.storage import CREATIONS, HEADER_BYTES, Damage, FrameDraft, Kind, around_data
 from topics.values import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 
 log = logging.getLogger("topics.recovery")
@@ -129,7 +129,7 @@ class LostFrames:
         """Closed for every later recovery too; False when that could not be written."""
         engine, now = self._engine, self._engine.now()
         frames = [
-            engine.journal.frame(Kind.HOLE, b"", topic.id, first, topic.head - first + 1, now)
+            FrameDraft(Kind.HOLE, b"", topic.id, first, topic.head - first + 1, now)
             for topic, first in self._closed
         ]
-        return not frames or engine.queue.note_synced([buffer for frame in frames for buffer in frame])
+        return not frames or engine.queue.note_synced(frames)

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from topics.codec import AnyRows
 from topics.log.engine import Engine
 from topics.log.extension import Extension
-from topics.log.recover.small_frames import SmallFrames, decode_rows
+from topics.log.recover.small_frames import SmallFrames, decode_rows, rows_of
 from topics.log.remove import ledger
 from topics.log.remove.removal import settle_floor, stretches_of
-from topics.log.run import HotColumns, Run
+from topics.log.run import HotColumns, Run, Times
 from topics.log.seal.snapshot_state import SnapshotState
 from topics.log.topic import Topic
-from topics.log.write.append_frame import decode_payload
-from topics.log.write.batch import Batch
 from topics.storage import Frame, Kind
 
 
@@ -31,8 +30,7 @@ class Reload:
             topic, first = self._engine.by_id.get(frame.topic_id), frame.first_seq
             if topic is None or frame.last_seq < topic.floor or first > topic.head or is_loaded(topic, first):
                 return
-            batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
-            load_rows(self._engine, topic, first, batch, rows, frame.ts, hops, frame.position)
+            load_rows(self._engine, topic, rows_of(frame), frame.position)
         elif frame.kind in self._by_kind:
             self._by_kind[frame.kind].reload(frame)
 
@@ -44,10 +42,7 @@ class Reload:
         first, last = joined.first_seq, joined.last_seq
         if first < topic.floor or last > topic.head or is_any_loaded(topic, first, last):
             return False
-        batch, rows = decode_rows(joined)
-        times = joined.times()
-        run = load_rows(self._engine, topic, first, batch, rows, times[0][1], None, joined.position)
-        run.restamp(first - run.base, times)
+        load_rows(self._engine, topic, decode_rows(joined), joined.position, joined.times())
         return True
 
     def settle(self) -> None:
@@ -108,27 +103,18 @@ def is_any_loaded(topic: Topic, first: int, last: int) -> bool:
     return any(True for _ in topic.stretches(first, last + 1))
 
 
-def load_rows(
-    engine: Engine,
-    topic: Topic,
-    first_seq: int,
-    batch: Batch,
-    rows: bytes | memoryview,
-    ts: int,
-    hops: bytes | None,
-    position: int,
-) -> Run:
-    """Into the run that takes them; they can be read again from `position` on."""
+def load_rows(engine: Engine, topic: Topic, rows: AnyRows, position: int, times: Times | None = None) -> None:
+    """Put records into the run that takes them; they can be read again from `position` on."""
+    first_seq = rows.first_seq
     run = _run_ending_at(topic, first_seq - 1)
     if run is None or engine.store.unsealed.is_full(run):
         run = Run(topic.id, first_seq, HotColumns(first_seq), start_position=position)
         topic.insert_run(run)
     if position < run.start_position:
         engine.store.unsealed.lower(run, position)
-    engine.store.unsealed.grew(run, run.extend(batch, rows, ts, hops))
-    if batch.tags is not None:
-        topic.tags.extend(run.base, batch.tags, first_seq)
-    return run
+    engine.store.unsealed.grew(run, run.extend(rows, times))
+    if rows.tags is not None:
+        topic.tags.extend(run.base, rows.tags, first_seq)
 
 
 def _run_ending_at(topic: Topic, seq: int) -> Run | None:

@@ -8,12 +8,11 @@ from topics.log.engine import Engine
 from topics.log.extension import Extension
 from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
 from topics.log.recover.lost_frames import LostFrames
-from topics.log.recover.small_frames import SmallFrames, decode_rows
+from topics.log.recover.small_frames import SmallFrames, decode_rows, rows_of
 from topics.log.remove.deletion import Selector, apply_delete, note_unfound
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
-from topics.log.write.adopted import decode_adopted
-from topics.log.write.append_frame import decode_payload
+from topics.log.write.segment_import import decode_import
 from topics.storage import CREATIONS, Frame, Kind
 from topics.values import TopicConfig
 
@@ -86,11 +85,10 @@ class Replay:
         if config.ttl_ms or config.cap_records or config.cap_bytes or joined.first_seq != topic.head + 1:
             return False  # retention has to be asked in between, or something is missing or known already
         self._lost_frames.clear(topic.id)
-        batch, rows = decode_rows(joined)
+        rows = decode_rows(joined)
         times = joined.times()
-        run = topic.assign(batch, rows, times[0][1], joined.position)
-        topic.restamp(run, joined.first_seq, times)
-        topic.publish(batch.count, batch.size, times[-1][1], times[0][1])
+        topic.append(rows, joined.position, times=times)
+        topic.publish(rows.count, rows.size, times[-1][1], rows.ts)
         engine.touched.add(topic)
         engine.shown_time.raise_floor(joined.clock_ms)
         return True
@@ -124,7 +122,7 @@ class Replay:
         if kind == Kind.APPEND:
             self._append_rows(topic, frame)
         elif kind == Kind.ADOPT:
-            self._adopt_rows(topic, frame)
+            self._import_rows(topic, frame)
         elif kind == Kind.ADVANCE:
             expire(topic, frame.clock_ms)
             self._lost_frames.prove_head(topic.id, frame.last_seq)
@@ -148,25 +146,30 @@ class Replay:
 
     def _append_rows(self, topic: Topic, frame: Frame) -> None:
         if self._comes_next(topic, frame):
-            batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
+            rows = rows_of(frame)
             expire(topic, frame.clock_ms)
-            topic.assign(batch, rows, frame.ts, frame.position, hops)
-            self._publish(topic, frame, batch.size)
+            topic.append(rows, frame.position)
+            self._publish(topic, frame, rows.size)
 
-    def _adopt_rows(self, topic: Topic, frame: Frame) -> None:
+    def _import_rows(self, topic: Topic, frame: Frame) -> None:
         """A segment has them. Whether it can be read is found out by its first reader."""
         if self._comes_next(topic, frame):
-            adopted = decode_adopted(frame)
-            self._engine.next_segment = max(self._engine.next_segment, adopted.segment + 1)
+            imported = decode_import(frame)
+            self._engine.next_segment = max(self._engine.next_segment, imported.segment + 1)
             expire(topic, frame.clock_ms)
-            topic.promise(adopted.count, adopted.size, adopted.ts)
-            topic.adopt(adopted)
-            self._publish(topic, frame, adopted.size)
+            topic.assign_ahead(imported.count, imported.size, imported.ts)
+            topic.import_run(imported.run(topic.id), imported.segment)
+            self._publish(topic, frame, imported.size)
 
     def _comes_next(self, topic: Topic, frame: Frame) -> bool:
         """False for records that are there already; those that are missing before them become a hole."""
         self._lost_frames.clear(topic.id)
         if frame.last_seq <= topic.head:
+            return False
+        if frame.first_seq <= topic.head:
+            # No process has written a frame that overlaps another one.
+            self._lost_frames.prove_head(topic.id, frame.last_seq)
+            self._engine.totals.damage += 1
             return False
         if frame.first_seq > topic.head + 1:
             self._lost_frames.prove_head(topic.id, frame.first_seq - 1)

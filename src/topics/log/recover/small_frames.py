@@ -5,12 +5,12 @@ record; a few hundred of them at once cost little more than one. Many plain ones
 (`FrameStretch`); those that came by themselves, because keys were written with them, are joined here.
 """
 
-from array import array
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from topics.log.write.append_frame import StoredBatch, plain_parts
-from topics.storage import SMALL_RECORDS, Damage, Frame, FrameStretch, Kind
+from topics.codec import StoredRows, plain_parts
+from topics.codec.frames import SMALL_RECORDS
+from topics.storage import Damage, Frame, FrameStretch, Kind
 
 MAX_FRAMES = 512
 
@@ -43,10 +43,14 @@ class JoinedFrames:
 SmallFrames: TypeAlias = JoinedFrames | FrameStretch
 
 
-def decode_rows(small: SmallFrames) -> tuple[StoredBatch, bytes]:
-    rows, lengths = small.parts()
-    data_lens = array("I", lengths)
-    return StoredBatch(len(data_lens), data_lens, None, None, None), rows
+def decode_rows(small: SmallFrames) -> StoredRows:
+    text, lengths = small.parts()
+    return StoredRows.plain(text, lengths, small.first_seq, small.times()[0][1])
+
+
+def rows_of(frame: Frame) -> StoredRows:
+    """The records of an Append frame."""
+    return StoredRows.read(frame.payload, frame.count, frame.flags, frame.first_seq, frame.ts)
 
 
 def join_small(

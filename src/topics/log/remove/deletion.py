@@ -21,7 +21,7 @@ from topics.log.remove.tags import TagMatch
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage import I64, U32, Columns, Kind
+from topics.storage import I64, U32, Columns, FrameDraft, Kind
 from topics.values import MAX_SEQ
 
 
@@ -83,6 +83,7 @@ def delete_records(
     `search` may know already what the files hold of it. Synced in every class that keeps records: what
     a client wanted gone must not come back because the power failed.
     """
+    core.queue.assign_pending()
     selector = Selector(
         topic.assigned + 1,
         before,
@@ -120,7 +121,7 @@ def submit_delete(
     core.refresh(topic)
     now = core.now()
     lines = topic.cap_hi, topic.ttl_hi
-    frame = core.journal.frame(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
+    frame = FrameDraft(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
 
     def apply(op: Op) -> None:
         deleted = apply_delete(topic, selector, now, search)
@@ -128,7 +129,7 @@ def submit_delete(
         done(op, deleted)
 
     sync = sync or topic.config.durability == "fsync"
-    core.queue.submit(CallbackOp(frame, topic, apply, fail, sync=sync))
+    core.queue.submit(CallbackOp([frame], topic, apply, fail, sync=sync))
 
 
 def apply_delete(topic: Topic, selector: Selector, now: int, search: Search | None = None) -> int:

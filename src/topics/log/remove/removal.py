@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from topics.log.topic import Topic
 from topics.storage import I64, U32, SegmentDamaged
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def remove_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
@@ -25,7 +26,8 @@ def remove_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
         if stop > start:
             try:
                 if run.live_count and stop < run.count:
-                    topic.load_marks(run)
+                    if run.dead_count and run.dead is None:
+                        topic.load_marks(run)
                 elif run.live_count and kind != ledger.DELETED:
                     topic.load_last_marks(run)
                 count, size = run.remove_between(start, stop, topic.store.columns)
@@ -33,7 +35,8 @@ def remove_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
                 lose_runs(topic, [run])
                 continue
             if count:
-                last_live = run.base + _last_live(run, start, stop)
+                last = stop - 1 if run.dead is None else run.dead.rfind(0, start, stop)
+                last_live = run.base + last
             _account(topic, run, start, stop, kind)
             topic.add_live(-count, -size)
             topic.totals.removed(kind, count, size)
@@ -62,13 +65,9 @@ def _account(topic: Topic, run: Run, start: int, stop: int, kind: int) -> None:
     del marks
 
 
-def _last_live(run: Run, start: int, stop: int) -> int:
-    return stop - 1 if run.dead is None else run.dead.rfind(0, start, stop)
-
-
 def settle_floor(topic: Topic) -> None:
     """Let the floor rise to the first live seq; what it passes on the way was deleted before."""
-    surviving_damage(topic, lambda: _settle_floor(topic))
+    surviving_damage(topic, _settle_floor, topic)
 
 
 def _settle_floor(topic: Topic) -> None:
@@ -83,18 +82,16 @@ def _settle_floor(topic: Topic) -> None:
         if stop < run.count:
             break
         topic.remove_run(run)
-    # First without the time, which may be in a damaged file: what the floor has passed is in the ledger now.
-    topic.raise_floor(floor)
-    topic.raise_floor(floor, _ts_at_floor(topic))
-
-
-def _ts_at_floor(topic: Topic) -> int:
     if not topic.live_count:
-        return 0
+        topic.raise_floor(floor, 0)
+        return
     run = topic.runs[0]
     if run.hot is not None:
-        return run.hot.ts_at(topic.floor - run.base)
-    return int(topic.store.columns(run).ts[topic.floor - run.base])
+        topic.raise_floor(floor, run.hot.ts_at(floor - run.base))
+        return
+    # First without the time, which may be in a damaged file: what the floor has passed is in the ledger now.
+    topic.raise_floor(floor)
+    topic.raise_floor(floor, int(topic.store.columns(run).ts[floor - run.base]))
 
 
 def delete_live(topic: Topic, run: Run, indexes: I64 | U32, size: int) -> int:
@@ -115,15 +112,15 @@ def delete_live(topic: Topic, run: Run, indexes: I64 | U32, size: int) -> int:
     return count
 
 
-def surviving_damage(topic: Topic, action: Callable[[], T]) -> T:
-    """Run `action`; when it meets a damaged segment, turn that run into a hole and try again.
+def surviving_damage(topic: Topic, action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `action`; when it meets a damaged segment, turn that run into a hole and try again.
 
     A file that could not be read a moment ago and can be read now costs no record.
     """
     was_passing = False
     while True:
         try:
-            return action()
+            return action(*args, **kwargs)
         except SegmentDamaged:
             damaged = [run for run in topic.runs if not _readable(topic, run)]
             if not damaged and was_passing:

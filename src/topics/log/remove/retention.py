@@ -1,7 +1,6 @@
 """Loss that no client asked for: caps evict, age expires. Only records that were live move the loss line."""
 
 from bisect import bisect_left
-from collections.abc import Callable
 
 import numpy as np
 
@@ -25,7 +24,7 @@ def expire(topic: Topic, now_ms: int, *, at_once: bool = False) -> None:
         return
     topic.clock_mark.cover(now_ms)
     takes_ephemeral = topic.mixed or topic.runs[0].ephemeral
-    upto, last_ts = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
+    upto, last_ts = surviving_damage(topic, _last_older, topic, oldest_allowed)
     floor, floor_ts = topic.floor, topic.floor_ts
     removed, last = remove_front(topic, upto, ledger.TTL)
     if removed:
@@ -33,6 +32,7 @@ def expire(topic: Topic, now_ms: int, *, at_once: bool = False) -> None:
         # No reader has had them from their own moment on, whenever it is that somebody looks.
         went = (now_ms, now_ms) if at_once else (floor_ts + ttl_ms + 1, last_ts + ttl_ms + 1)
         topic.note_gone(floor, last, *went)
+        topic.check_marks()
 
 
 def _last_older(topic: Topic, oldest_allowed: int) -> tuple[int, int]:
@@ -88,25 +88,26 @@ def enforce_caps(topic: Topic, now_ms: int | None = None) -> None:
     """
     config = topic.config
     if config.cap_records and topic.live_count > config.cap_records:
-        _evict(topic, now_ms, lambda: _nth_live(topic, topic.live_count - config.cap_records))
+        _evict(topic, now_ms, surviving_damage(topic, _last_above_records, topic))
     if config.cap_bytes and topic.live_bytes > config.cap_bytes:
-        _evict(topic, now_ms, lambda: _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
+        _evict(topic, now_ms, surviving_damage(topic, _last_above_bytes, topic))
 
 
-def _evict(topic: Topic, now_ms: int | None, find: Callable[[], int]) -> None:
-    upto = surviving_damage(topic, find)
+def _evict(topic: Topic, now_ms: int | None, upto: int) -> None:
     floor = topic.floor
     removed, last = remove_front(topic, upto, ledger.CAP)
     if removed:
         topic.raise_line(ledger.CAP, last)
         went_ms = topic.last_ts if now_ms is None else now_ms
         topic.note_gone(floor, last, went_ms, went_ms)
+        topic.check_marks()
 
 
-def _nth_live(topic: Topic, n: int) -> int:
-    """Seq of the n-th live record from the front."""
+def _last_above_records(topic: Topic) -> int:
+    """Return the seq of the last record that `cap_records` leaves no room for."""
+    n = topic.live_count - topic.config.cap_records
     if n <= 0:
-        return topic.floor - 1  # a run that turned out to be damaged took care of it
+        return topic.floor - 1  # a damaged run has gone, and its records with it
     for run in topic.runs:
         if run.live_count <= n:
             n -= run.live_count
@@ -114,7 +115,8 @@ def _nth_live(topic: Topic, n: int) -> int:
                 return run.last
             continue
         start = max(topic.floor - run.base, 0)
-        topic.load_marks(run)
+        if run.dead_count:
+            topic.load_marks(run)
         if run.dead is None:
             return run.base + start + n - 1
         alive = np.flatnonzero(np.frombuffer(run.dead, np.uint8)[start:] == 0)
@@ -122,10 +124,15 @@ def _nth_live(topic: Topic, n: int) -> int:
     return topic.head
 
 
+def _last_above_bytes(topic: Topic) -> int:
+    """Return the seq up to which live records go so that the rest fits into `cap_bytes`."""
+    return _bytes_prefix(topic, topic.live_bytes - topic.config.cap_bytes)
+
+
 def _bytes_prefix(topic: Topic, excess: int) -> int:
-    """Seq up to which live records must go for at least `excess` bytes to be freed."""
+    """Return the seq up to which live records must go for at least `excess` bytes to be freed."""
     if excess <= 0:
-        return topic.floor - 1  # a run that turned out to be damaged took care of it
+        return topic.floor - 1  # a damaged run has gone, and its records with it
     for run in topic.runs:
         if run.live_bytes < excess:
             excess -= run.live_bytes

@@ -15,13 +15,13 @@ from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from struct import Struct
-from typing import TypeAlias
 
 import numpy as np
 
+from topics import codec
+from topics.codec.postings import OFFSET, Offsets
 from topics.storage import I64
-from topics.values import accelerator, invalid
+from topics.values import invalid
 
 # Small enough to be sorted, or thrown away, in some milliseconds; large enough that a lookup asks only a few.
 GENERATION_RECORDS = 32_768
@@ -31,9 +31,6 @@ _MAX_SPAN = 1 << 31
 _DENSE = 64
 # So many new keys are put in their place one by one; more are sorted with the others, all at once.
 _FEW_FRESH = 128
-# In four bytes each, one behind the other. A tag that one record carries, as many do, needs no more than it.
-Offsets: TypeAlias = int | bytearray
-_OFFSET = Struct("=I")
 
 
 class Generation:
@@ -50,33 +47,11 @@ class Generation:
         self._forgot = False
         self._fresh: list[str] = []
 
-    def move(self, base: int) -> None:
-        """What it speaks of begins with another seq than was thought."""
-        self.base, self.last = base, self.last + base - self.base
-
     def extend(self, tags: Sequence[str | None], first_seq: int) -> None:
-        native = accelerator.native
-        if native is not None and type(tags) is list:
-            native.post(tags, first_seq - self.base, self.postings, self._fresh)
-        else:
-            self._post(tags, first_seq - self.base)
+        listed = tags if isinstance(tags, list) else [*tags]
+        codec.post(listed, first_seq - self.base, self.postings, self._fresh)
         self.count += len(tags)
         self.last = max(self.last, first_seq + len(tags) - 1)
-
-    def _post(self, tags: Sequence[str | None], offset: int) -> None:
-        postings, fresh = self.postings, self._fresh
-        get, encoded = postings.get, _OFFSET.pack
-        for tag in tags:
-            if tag is not None:
-                held = get(tag)
-                if held is None:
-                    postings[tag] = offset
-                    fresh.append(tag)
-                elif type(held) is int:
-                    postings[tag] = bytearray(encoded(held) + encoded(offset))
-                else:
-                    held += encoded(offset)  # type: ignore[operator]
-            offset += 1
 
     def close(self) -> None:
         """It is full: give back what only growing needs, and share what all generations have."""
@@ -174,9 +149,11 @@ class TagIndex:
         generation.runs.add(run_base)
         generation.extend(tags, first_seq)
 
-    def adopt(self, run_base: int, generation: Generation) -> None:
-        """The same with a batch whose tags were gathered beforehand."""
+    def add_run(self, run_base: int, tags: Sequence[str | None]) -> None:
+        """Index a finished run. Newer records may be indexed already."""
+        generation = Generation(run_base)
         generation.runs.add(run_base)
+        generation.extend(tags, run_base)
         self._begin(generation)
 
     def _begin(self, generation: Generation) -> None:
@@ -202,7 +179,7 @@ class TagIndex:
         for generation in self._generations:
             for tag in generation.matching(match):
                 held = generation.postings[tag]
-                count += 1 if isinstance(held, int) else len(held) // _OFFSET.size
+                count += 1 if isinstance(held, int) else len(held) // OFFSET.size
                 if count >= enough:
                     return count
         return count

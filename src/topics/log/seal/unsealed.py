@@ -55,10 +55,12 @@ class Unsealed:
 
     def grew(self, run: Run, size: int) -> None:
         self.bytes += size
-        if self.has_reached_limit(run):
+        hot = run.hot
+        if hot is not None and (run.count >= self.max_events or hot.size >= self.max_bytes):
             self.complete(run)
 
     def has_reached_limit(self, run: Run) -> bool:
+        """Return whether the run takes no more records."""
         return run.hot is not None and (run.count >= self.max_events or run.hot.size >= self.max_bytes)
 
     def shrank(self, size: int) -> None:

@@ -1,12 +1,11 @@
-"""The way in: from the text of a request to records that readers see.
+"""The write path, in the order in which records pass it.
 
-    body ─▶ append_form (decode once; `append_request` checks what is more than plain) or arrow_batch;
-            small ones, which come together from `flow.convoys`, gather (decode all at once)
-         ─▶ append (admit, number; `batch` renders once)
-         ─▶ commit_queue (one journal write, one sync for all that wait; `commit_loop` drives it)
-         ─▶ publish ─▶ the writer's answer
+    append          requests are decoded, admitted, encoded and given seqs, once for all that a turn brings
+    idempotency     a repeated request gets the result of the first one
+    reservation     no seq is assigned twice, whatever a power failure takes
+    commit_queue    one journal write, and one sync, for all operations that wait; `commit_loop` drives it
+    refusals        what the disk does not take fails, and leaves no trace
 
-Beside it: `idempotency` (a retry gets the first answer), `reservation` (no seq is given out twice, whatever
-the power does), `group` (several topics, one frame), `operation` (what the queue holds). Every write came
-through the door in `flow.doors` first.
+`group` commits appends to several topics together. `segment_import` takes appends that are too large for the
+journal. `arrow_batch` checks records that arrive as Arrow columns. `operation` is what the queue holds.
 """

@@ -16,7 +16,7 @@ from topics.log.extension import Extension
 from topics.log.seal.snapshot_state import EncodedState, Part, array_head, bytes_head
 from topics.log.topic import Topic
 from topics.log.write.idempotency import TopicKeys
-from topics.storage import DIGEST_BYTES, Frame, Kind, decode_keys, keys_head
+from topics.storage import DIGEST_BYTES, Frame, Kind, decode_keys
 from topics.values import Settings
 
 # In one turn of upkeep so many topics are looked at, until so many keys have been let go.
@@ -24,8 +24,6 @@ _TOPICS_A_SWEEP = 1000
 _KEYS_A_SWEEP = 20_000
 # Where there are too many, some more go at once: finding the oldest takes longer than forgetting them.
 _MORE_AT_ONCE = 256
-# Writes with more keys than this are rare.
-_COMMON_COUNTS = 64
 
 
 def _some(most: int) -> int:
@@ -56,12 +54,11 @@ class AllKeys(Extension):
         "_aged_at_ms",
         "_by_age",
         "_find",
-        "_hasher",
         "_holders",
         "_to_sweep",
         "count",
         "forgotten",
-        "heads",
+        "hasher",
         "most",
         "most_a_topic",
         "salt",
@@ -88,21 +85,25 @@ class AllKeys(Extension):
     def _use_salt(self, salt: bytes) -> None:
         self.salt = salt
         # To be copied for each key.
-        self._hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
-        self.heads = [self._head(count, 0) for count in range(_COMMON_COUNTS)]
+        self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
 
-    def digest(self, key: bytes) -> bytes:
-        """All that is kept of a key."""
-        hasher = self._hasher.copy()
-        hasher.update(key)
-        return hasher.digest()
+    def added(self, keys: TopicKeys, count: int, now_ms: int) -> None:
+        """Count keys that a topic has got, and drop the oldest ones if there are too many."""
+        self.count += count
+        if keys.count > self.most_a_topic or self.count > self.most:
+            self._enforce_bounds(keys, now_ms)
 
-    def _head(self, count: int, records: int) -> bytes:
-        return keys_head(self.salt, range(count), [records or 1] * count)
+    def loaded(self, count: int) -> None:
+        """Count keys that a snapshot had."""
+        self.count += count
 
-    def frame_head(self, count: int, records: int) -> bytes:
-        """What a frame says of its keys before their digests; see `KeyedWrite`."""
-        return self._head(count, records) if records or count >= _COMMON_COUNTS else self.heads[count]
+    def removed(self, count: int) -> None:
+        """Count keys that a topic has dropped."""
+        self.count -= count
+
+    def forgot_early(self, count: int) -> None:
+        """Count keys that a bound has taken before their window was over."""
+        self.forgotten += count
 
     def of(self, topic: Topic) -> TopicKeys:
         keys: TopicKeys | None = topic.keys
@@ -114,7 +115,7 @@ class AllKeys(Extension):
 
     # --- bounds -----------------------------------------------------------------------------------------
 
-    def enforce_bounds(self, keys: TopicKeys, now_ms: int) -> None:
+    def _enforce_bounds(self, keys: TopicKeys, now_ms: int) -> None:
         """Some have come to this topic, and that may have been too many."""
         if keys.count > self.most_a_topic:
             keys.forget(keys.count - self.most_a_topic + _some(self.most_a_topic), now_ms)

@@ -1,88 +1,155 @@
-"""From a checked batch to a committed one: admit, assign seqs, render, journal; publish on commit."""
+"""The write path of the log: requests in, records with seqs out.
 
-from collections.abc import Callable
-from typing import Protocol
+    log.append(request)  ─▶  once a turn: decode all bodies ─▶ per topic: admit, encode, assign
+                         ─▶  one journal write  ─▶  publish  ─▶  every request gets its result
 
+`assign` runs once for everything that a turn of the event loop has brought. It works on the requests in the
+order of their arrival. A mistake, a limit or a repeated idempotency key is the result of one request and does
+not change what happens to its neighbours.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from topics import codec
+from topics.codec import Rows, Write
 from topics.log.core import Core
 from topics.log.lifecycle import create_topic
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
-from topics.log.write.append_frame import encode_payload
-from topics.log.write.append_request import AppendRequest
-from topics.log.write.batch import Batch
-from topics.log.write.idempotency import KeyedWrite
-from topics.log.write.operation import Fail, Op
+from topics.log.write.idempotency import check_key
+from topics.log.write.operation import CallbackOp, Op
 from topics.log.write.reservation import cover, extend_if_short
-from topics.storage import Kind
-from topics.storage.journal import Payload
+from topics.storage import FrameDraft, Kind, Payload
 from topics.values import (
     DEFAULT_CONFIG,
     MAX_SEQ,
     ApiError,
+    InvariantViolated,
+    Misnamed,
+    TopicConfig,
     check_config,
     is_topic_name,
     limit_reached,
+    parse_config,
     require_topic_name,
     short_of_memory,
     topic_not_found,
 )
 
-# Enum members cost a lookup each time; the write path runs often enough to notice.
+# Enum members cost a lookup on each use, and every append uses these.
 _APPEND, _ADVANCE, _KEYED = int(Kind.APPEND), int(Kind.ADVANCE), int(Kind.KEYED)
 
 
-class Sized(Protocol):
-    """As much of a batch as its operation wants to know."""
+class Append:
+    """A request to append records to one topic. A subclass answers whoever sent it."""
+
+    __slots__ = ("body", "create", "key", "misnamed", "name", "write")
+
+    def __init__(
+        self,
+        name: str,
+        body: bytes = b"",
+        *,
+        write: Write | None = None,
+        key: bytes | None = None,
+        create: bool | None = None,
+        misnamed: Misnamed | None = None,
+    ) -> None:
+        """`write` holds the records if they are decoded already; `body` is the JSON of the request otherwise.
+
+        `key` and `create` count if the body does not say otherwise. `misnamed` lists unknown names that the
+        caller found outside the body.
+        """
+        self.name = name
+        self.body = body
+        self.write = write
+        self.key = key
+        self.create = create
+        self.misnamed = misnamed
+
+    def done(self, op: "AppendOp", first_seq: int, count: int, with_seqs: bool) -> None:
+        """Report that the records are committed, the first one as `first_seq`.
+
+        `with_seqs` says whether the request wants its seqs listed.
+        """
+        raise NotImplementedError
+
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        """Report the result of an earlier request with the same idempotency key."""
+        raise NotImplementedError
+
+    def fail(self, error: ApiError) -> None:
+        """Report that nothing of the request was or will be written."""
+        raise NotImplementedError
+
+    def explain(self) -> Write:
+        """The records of a body that the codec does not take; raises the first mistake in it.
+
+        Returns them if the mistakes are names that the server ignores.
+        """
+        return codec.explain(self.body, self.note, key=self.key)
+
+    def note(self, misnamed: Misnamed) -> None:
+        """Record unknown or duplicate names in the body; raise if that is refused at once."""
+        misnamed.refuse()
+
+    def check_config(self, config: TopicConfig) -> None:
+        """Raise if the sender may not use this config."""
 
     @property
-    def count(self) -> int: ...
+    def may_configure(self) -> bool:
+        """Whether the sender may create a topic with a config of its own."""
+        return True
 
-    @property
-    def size(self) -> int: ...
+
+Pair: TypeAlias = tuple[Append, Write]
 
 
 class AppendOp(Op):
-    """One write on its way to disk, and its answer."""
+    """Records of one topic on their way to the journal, and the requests they came with."""
 
     __slots__ = (
         "clock_ms",
         "core",
         "count",
-        "created",
-        "deduped",
+        "created_by",
         "first_seq",
-        "head_seq",
         "keys",
-        "on_done",
-        "on_error",
+        "refused",
+        "requests",
         "reserve_to",
         "size",
         "ts",
+        "writes",
     )
 
     grows = True
+    topic: Topic
 
-    def __init__(self, core: Core, topic: Topic, batch: Sized, ts: int) -> None:
-        # Not through super(): one call less on the path every write takes.
-        self.buffers = []
-        self.topic = topic
+    def __init__(self, core: Core, topic: Topic, now: int) -> None:
+        # Not through super(): every append makes one of these.
+        self.frames = []
         self.others = ()
         self.sync = False
-        self.writers = 1
         self.wal_ms = self.fsync_ms = 0.0
         self.core = core
-        self.count = batch.count
-        self.size = batch.size
-        # When it was asked for, and the `$ts` of its records: the latter never falls in a topic.
-        self.clock_ms = self.ts = ts
-        self.first_seq = 0
-        self.head_seq = 0
+        self.topic = topic
+        # The time of the request, and the `$ts` of its records, which never falls within a topic.
+        self.clock_ms = now
+        self.ts = now if now > topic.last_ts else topic.last_ts
+        self.first_seq = topic.assigned + 1
+        self.count = self.size = 0
+        # The end of the seq reservation that this operation waits for; 0 if it needs none.
         self.reserve_to = 0
-        self.created = False
-        self.deduped = False
-        self.keys: KeyedWrite | None = None
-        self.on_done: Callable[[AppendOp], None] = _ignore
-        self.on_error: Callable[[ApiError], None] = _ignore
+        self.requests: list[Append] = []
+        self.writes: list[Write] = []
+        # Requests that earlier requests left no room for: they are told after those are committed.
+        self.refused: list[tuple[Append, ApiError]] = []
+        # The request that created the topic.
+        self.created_by: Append | None = None
+        self.keys = topic.keys
 
     @property
     def last_seq(self) -> int:
@@ -90,203 +157,388 @@ class AppendOp(Op):
 
     def apply(self) -> None:
         self.publish()
-        self.announce()
+        self.answer()
 
     def publish(self) -> None:
-        """The records become visible."""
+        """Make the records visible and apply the limits of the topic."""
         topic = self.topic
-        assert topic is not None
+        config = topic.config
         if self.reserve_to:
             topic.reserve(self.reserve_to)
-        show(self.core, topic, self.count, self.size, self.ts, self.clock_ms)
-        self.head_seq = topic.head
+        if config.ttl_ms:
+            expire(topic, self.clock_ms)
+        topic.publish(self.count, self.size, self.ts)
+        if config.cap_records or config.cap_bytes:
+            cap_hi = topic.cap_hi
+            enforce_caps(topic)
+            if topic.mixed and topic.cap_hi != cap_hi:
+                self.core.note_lines(topic)
 
-    def announce(self) -> None:
-        """The writer hears of it, then the readers that wait."""
-        if self.keys is not None:
-            self.keys.settle()
-        self.on_done(self)
+    def answer(self) -> None:
+        """Give every request its result, then wake the readers that wait for records."""
+        seq = self.first_seq
+        for request, write in zip(self.requests, self.writes, strict=True):
+            count = write.count
+            request.done(self, seq, count, write.return_seqs)
+            seq += count
+        if self.keys is not None and self.keys.waiters:
+            self.keys.answer_waiters()
+        self.refuse()
         topic = self.topic
-        assert topic is not None
         if topic.listeners:
             topic.wake()
 
     def fail(self, error: ApiError) -> None:
         if self.keys is not None:
             self.keys.fail(error)
-        self.on_error(error)
+        for request in self.requests:
+            request.fail(error)
+        self.refuse()
+
+    def refuse(self, _: object = None) -> None:
+        """Tell the requests that found the topic full."""
+        for request, error in self.refused:
+            request.fail(error)
 
     def withdraw(self) -> None:
-        assert self.topic is not None
         self.topic.take_back(self.first_seq - 1, self.count, self.size)
         self.topic.withdraw_reservation()
 
-    def answer_as(self, first_seq: int, count: int) -> None:
-        """This write repeats one that got these seqs, and gets its answer."""
-        self.first_seq = first_seq
-        self.count = count
-        self.head_seq = self.last_seq
-        self.deduped = True
-        self.created = False
-        self.on_done(self)
+
+# --- what a turn has brought ------------------------------------------------------------------------------
 
 
-def _ignore(_: object) -> None:
-    return None
+def assign(core: Core, requests: Sequence[Append]) -> None:
+    """Decode and admit `requests` in their order, assign seqs, and submit one operation for each topic."""
+    now = core.now()
+    writes = _decode(requests)
+    # Requests of a topic share an operation. A topic that is created in between ends what was gathered, so
+    # that topics are created in the order of the requests. Where the whole log may become full, each request
+    # is judged after the ones before it have their place.
+    is_alone = bool(core.settings.max_total_bytes) and _may_exceed_total(core, writes)
+    by_topic: dict[Topic, list[Pair]] = {}
+    for request, write in zip(requests, writes, strict=True):
+        try:
+            if write is None:
+                write = request.explain()
+            topic = core.by_name.get(request.name)
+            if topic is None or write.config is not None or request.misnamed is not None:
+                config = _checked_config(core, request, write)
+                if topic is None:
+                    _assign_all(core, by_topic, now)
+                    topic, creation = _create(core, request, write, config)
+                    _assign_to(core, topic, [(request, write)], now, creation)
+                    continue
+        except (ApiError, MemoryError) as error:
+            request.fail(error if isinstance(error, ApiError) else short_of_memory())
+            continue
+        pairs = by_topic.get(topic)
+        if pairs is None:
+            by_topic[topic] = [(request, write)]
+        else:
+            pairs.append((request, write))
+        if is_alone:
+            _assign_all(core, by_topic, now)
+    for topic, pairs in by_topic.items():
+        _assign_to(core, topic, pairs, now)
 
 
-def show(core: Core, topic: Topic, count: int, size: int, ts: int, clock_ms: int) -> None:
-    """Records that were assigned become visible, and what limits the topic by now has its effect."""
-    config = topic.config
-    if config.ttl_ms:
-        expire(topic, clock_ms)
-    topic.publish(count, size, ts)
-    if config.cap_records or config.cap_bytes:
-        cap_hi = topic.cap_hi
-        enforce_caps(topic)
-        if topic.mixed and topic.cap_hi != cap_hi:
-            core.note_lines(topic)
+def _may_exceed_total(core: Core, writes: Iterable[Write | None]) -> bool:
+    limit = core.settings.max_total_bytes
+    size = sum([write.size for write in writes if write is not None])
+    return core.totals.bytes + core.totals.pending_bytes + size > limit
 
 
-def append(
-    core: Core,
-    name: str,
-    request: AppendRequest,
-    done: Callable[[AppendOp], None],
-    fail: Fail,
-    *,
-    may_configure: bool = True,
-) -> None:
-    """Write a batch, creating the topic when the request allows it."""
-    topic = core.by_name.get(name)
-    now = core.now() if request.batch.rendered_ms is None else request.batch.rendered_ms
-    refusals: list[ApiError] = []
-    created = topic is None
-    if topic is None:
-        topic = _create_for_append(
-            core, name, request, may_configure, lambda: fail(refusals[0]) if refusals else None
-        )
-    op = AppendOp(core, topic, request.batch, now)
-    op.created = created
-    op.on_done = done
-    op.on_error = fail
-    key = request.idempotency_key
-    if key is not None and topic.config.idempotency_window_ms:
-        op.keys = core.keys.of(topic).take(key, op, now)
-        if op.keys is None:
-            return
+def _decode(requests: Sequence[Append]) -> list[Write | None]:
+    """The records of each request; None for a body with a mistake in it."""
+    bodies: list[bytes] = []
+    for request in requests:
+        if request.write is None:
+            bodies.append(request.body)  # noqa: PERF401 - a comprehension costs a call on Python 3.11
     try:
-        append_batch(core, topic, request.batch, op)
-    except ApiError as error:
-        if op.keys is not None:
-            op.keys.withdraw()
-        if not created:
-            raise
-        # The new topic stays; the refusal is answered once it is there to be seen.
-        refusals.append(error)
+        decoded = codec.decode(bodies)
+    except MemoryError:
+        # `explain` needs memory for one body at a time, and reports it if there is none.
+        return [request.write for request in requests]
+    if len(bodies) == len(requests):
+        return decoded
+    remaining = iter(decoded)
+    return [next(remaining) if request.write is None else request.write for request in requests]
 
 
-def append_to(
-    core: Core,
-    topic: Topic,
-    batch: Batch,
-    writers: int,
-    done: Callable[[AppendOp], None],
-    fail: Fail,
-    keys: KeyedWrite | None = None,
-) -> None:
-    """Write a batch, whose records are of so many writers, to a topic that is there."""
-    op = AppendOp(core, topic, batch, core.now())
-    op.writers = writers
-    op.keys = keys
-    op.on_done = done
-    op.on_error = fail
-    append_batch(core, topic, batch, op)
+def _checked_config(core: Core, request: Append, write: Write) -> TopicConfig | None:
+    """The config that the request brings; raises what has to be told before the topic is looked at."""
+    config = None if write.config is None else _parsed_config(request, write.config)
+    key = request.key if write.key is None else write.key
+    if key is not None:
+        check_key(key)
+    if request.misnamed is not None and (_may_create(request, write, config) or request.name in core.by_name):
+        require_topic_name(request.name)
+        raise request.misnamed.refusal()
+    if config is not None:
+        request.check_config(config)
+    return config
 
 
-def _create_for_append(
-    core: Core, name: str, request: AppendRequest, may_configure: bool, done: Callable[[], None]
-) -> Topic:
-    config = request.config or DEFAULT_CONFIG
-    if not request.may_create:
+def _parsed_config(request: Append, text: bytes) -> TopicConfig:
+    try:
+        return parse_config(text)
+    except ApiError:
+        # The words for a mistake say where in the body it is.
+        write = request.explain()
+        return parse_config(write.config or b"{}")
+
+
+def _may_create(request: Append, write: Write, config: TopicConfig | None) -> bool:
+    create = request.create if write.create is None else write.create
+    return (config or DEFAULT_CONFIG).auto_create if create is None else create
+
+
+class _Creation:
+    """The topic that a request has created. It stays, even if the records are refused.
+
+    A refusal is reported when the creation is committed, so that the sender finds the topic.
+    """
+
+    def __init__(self, request: Append) -> None:
+        self.request = request
+        self._refusal: ApiError | None = None
+        self._is_committed = False
+
+    def refuse(self, error: ApiError) -> None:
+        if self._is_committed:
+            self.request.fail(error)
+        else:
+            self._refusal = error
+
+    def committed(self) -> None:
+        self._is_committed = True
+        if self._refusal is not None:
+            self.request.fail(self._refusal)
+
+    def failed(self, error: ApiError) -> None:
+        """Report that there is no topic; the operation of the records reports it if they were accepted."""
+        if self._refusal is not None:
+            self.request.fail(error)
+
+
+def _create(core: Core, request: Append, write: Write, config: TopicConfig | None) -> tuple[Topic, _Creation]:
+    """Create the topic of a request if the request allows it."""
+    name = request.name
+    if not _may_create(request, write, config):
         raise topic_not_found(name)
     if not is_topic_name(name):
         require_topic_name(name)
-    check_config(config, name)
-    if request.config is not None and not may_configure:
+    check_config(config or DEFAULT_CONFIG, name)
+    if config is not None and not request.may_configure:
         raise ApiError("forbidden", "creating a topic with a config needs the admin scope")
-    return create_topic(core, name, config, done, _ignore)
+    creation = _Creation(request)
+    return create_topic(core, name, config or DEFAULT_CONFIG, creation.committed, creation.failed), creation
 
 
-def append_batch(
-    core: Core,
-    topic: Topic,
-    batch: Batch,
-    op: AppendOp,
-    *,
-    hops: bytes | None = None,
-    submit: Callable[[Op], None] | None = None,
+# --- one topic --------------------------------------------------------------------------------------------
+
+
+def _assign_all(core: Core, by_topic: dict[Topic, list[Pair]], now: int) -> None:
+    for topic, pairs in by_topic.items():
+        _assign_to(core, topic, pairs, now)
+    by_topic.clear()
+
+
+def _assign_to(
+    core: Core, topic: Topic, pairs: list[Pair], now: int, creation: _Creation | None = None
 ) -> None:
-    """Admit the batch and queue it for commit. Raises before anything changed when it is refused.
-
-    `submit` takes the operation instead of the queue, for writes that are committed together.
-    """
-    now = op.ts
-    admit(core, topic, batch.count, batch.size, now)
-    if submit is None:
-        # The write, and perhaps a reservation with it: nothing may be refused once it has its seqs.
-        core.queue.require_growth(2)
-    if topic.assigned + batch.count > MAX_SEQ:
-        raise ApiError("internal", "this topic has used up its seqs")
-    # Later than now where the clock was set back: the time of records never falls.
-    op.ts = ts = now if now > topic.last_ts else topic.last_ts
-    op.first_seq = first_seq = topic.assigned + 1
-    count = batch.count
-    last_seq = topic.assigned + count
-    durability = topic.config.durability
-    journal = core.journal
-    payload: Payload = b""
-    # All that takes memory comes before the queue hears of it: a write that is in there is not taken back.
+    """Admit the requests of one topic and submit the operation that commits the accepted ones."""
+    op = AppendOp(core, topic, now)
+    if creation is not None:
+        op.created_by = creation.request
+    taken = _admit_all(core, op, pairs, creation)
+    if not op.requests:
+        if op.refused:
+            # Earlier operations fill the topic, and this one comes after them.
+            core.queue.submit_checked(CallbackOp([], topic, op.refuse, op.refuse, sync=False))
+        return
     try:
-        rows = batch.render(first_seq, ts)
-        if durability == "ephemeral":
-            kind, flags = _ADVANCE, 0
-        elif op.keys is None:
-            payload, flags = encode_payload(batch, rows, hops)
-            kind = _APPEND
-        else:
-            payload, flags = encode_payload(batch, rows, hops, op.keys.encoded())
-            kind = _KEYED
-        if last_seq > topic.reserved:
-            op.reserve_to = cover(core, topic, last_seq, op)
-        op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags, ts - now)
-        if op.keys is not None:
-            op.keys.remember(first_seq, now)
-        topic.assign(batch, rows, ts, journal.position, hops, ephemeral=kind == _ADVANCE)
-    except MemoryError:
-        # What it asked to reserve is asked for again: the frame that did so goes the way of the write.
-        topic.withdraw_reservation()
-        raise short_of_memory() from None
-    if durability == "fsync":
-        op.sync = True
-    (submit or core.queue.submit_checked)(op)
-    core.touched.add(topic)
-    core.counters.frames += count
-    if topic.reserve_asked - last_seq < topic.reserving >> 2:
+        # The operation, and perhaps a reservation with it: nothing is refused once it has its seqs.
+        core.queue.require_growth(2)
+        rows = add_records(core, op, op.writes, taken=taken)
+    except (ApiError, MemoryError, InvariantViolated) as error:
+        if isinstance(error, InvariantViolated):
+            core.queue.give_up(error)
+        failure = error if isinstance(error, ApiError) else core.queue.failure or short_of_memory()
+        for request in op.requests:
+            _refuse(request, failure, creation)
+        op.refuse()
+        if taken:
+            core.keys.of(topic).fail(failure)
+        return
+    core.queue.submit_checked(op, len(rows.text))
+    if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
         extend_if_short(core, topic)
 
 
-def admit(core: Core, topic: Topic, count: int, size: int, now: int) -> None:
-    """Caps count what is assigned and not yet committed too, so that no race can overshoot them."""
+# Idempotency keys by digest: the first seq and the count of the records that each one stands for.
+Taken: TypeAlias = dict[bytes, tuple[int, int]]
+
+
+@dataclass(slots=True, frozen=True)
+class Judgement:
+    """Where the records of a request go, and what it brings besides."""
+
+    request: Append
+    topic: Topic
+    now: int
+    # Of its idempotency key, if it has one that counts.
+    digest: bytes | None
+    creation: _Creation | None
+
+    @property
+    def created_by(self) -> Append | None:
+        return None if self.creation is None else self.request
+
+    def refuse(self, error: ApiError) -> None:
+        _refuse(self.request, error, self.creation)
+
+
+def judge(core: Core, request: Append, write: Write) -> Judgement | None:
+    """Find or create the topic of one request that is not gathered with others.
+
+    None if an earlier request with its idempotency key is known: then that one's result is reported.
+    """
+    now = core.now()
+    topic, creation = core.by_name.get(request.name), None
+    config = _checked_config(core, request, write)
+    if topic is None:
+        topic, creation = _create(core, request, write, config)
+    key, digest = request.key if write.key is None else write.key, None
+    if key is not None:
+        keys = core.keys.of(topic)
+        digest = keys.digest(key)
+        known = None if digest is None else keys.find(digest, now)
+        if known is not None:
+            keys.answer(request, *known, write.return_seqs)
+            return None
+    return Judgement(request, topic, now, digest, creation)
+
+
+def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation | None) -> Taken:
+    """Judge requests one after the other; the accepted ones are in `op` afterwards."""
+    topic, now = op.topic, op.clock_ms
     config = topic.config
     if config.ttl_ms:
         expire(topic, now)
+    is_bounded = core.settings.max_total_bytes or (
+        config.discard == "reject" and (config.cap_records or config.cap_bytes)
+    )
+    taken: Taken = {}
+    requests, writes, next_seq = op.requests, op.writes, op.first_seq
+    for request, write in pairs:
+        count, digest = write.count, None
+        try:
+            key = request.key if write.key is None else write.key
+            if key is not None:
+                keys = op.keys = op.keys or core.keys.of(topic)
+                digest = keys.digest(key)
+                if digest is not None:
+                    known = taken.get(digest) or keys.find(digest, now)
+                    if known is not None:
+                        keys.answer(request, *known, write.return_seqs)
+                        continue
+            if is_bounded:
+                admit(core, topic, count, write.size, now, op)
+            if next_seq + count - 1 > MAX_SEQ:
+                raise ApiError("internal", "this topic has used up its seqs")
+        except ApiError as error:
+            if (requests or topic.pending_count) and error.code == "topic_full":
+                op.refused.append((request, error))
+            else:
+                _refuse(request, error, creation)
+            continue
+        if digest is not None:
+            taken[digest] = next_seq, count
+        requests.append(request)
+        writes.append(write)
+        next_seq += count
+        op.count += count
+        op.size += write.size
+    return taken
+
+
+def _refuse(request: Append, error: ApiError, creation: _Creation | None) -> None:
+    if creation is None:
+        request.fail(error)
+    else:
+        creation.refuse(error)
+
+
+def add_records(
+    core: Core,
+    op: AppendOp,
+    writes: list[Write],
+    *,
+    taken: Taken | None = None,
+    hops: bytes | None = None,
+    position: int | None = None,
+    is_framed: bool = True,
+) -> Rows:
+    """Encode the records of an operation and add them to its topic; raises before anything has changed.
+
+    `is_framed` is False for copies that a router makes: a frame of the router stands for them, and no frame
+    that they can be made from lies below `position`.
+    """
+    topic = op.topic
+    first_seq, count, ts = op.first_seq, op.count, op.ts
+    is_kept = topic.config.durability != "ephemeral"
+    last_seq = first_seq + count - 1
+    if taken:
+        keys = op.keys = op.keys or core.keys.of(topic)
+    try:
+        rows = codec.encode(writes, first_seq, ts, hops)
+        if is_framed:
+            payload: Payload
+            kind, payload, flags = _APPEND, rows.payload, rows.flags
+            if not is_kept:
+                kind, payload, flags = _ADVANCE, b"", 0
+            elif taken:
+                kind, payload = _KEYED, (keys.encoded(taken, first_seq), payload)
+            if last_seq > topic.reserved:
+                op.reserve_to = cover(core, topic, last_seq, op)
+            ahead_ms = ts - op.clock_ms
+            op.frames.append(FrameDraft(kind, payload, topic.id, first_seq, count, ts, flags, ahead_ms))
+        if taken:
+            keys.remember(taken, op.clock_ms)
+        topic.append(rows, core.journal.position if position is None else position, is_kept=is_kept)
+    except (MemoryError, InvariantViolated):
+        # The frame that asked for a reservation is dropped with the operation.
+        topic.withdraw_reservation()
+        if taken:
+            keys.take_back(first_seq - 1)
+        raise
+    if topic.config.durability == "fsync":
+        op.sync = True
+    core.note_written(topic, count)
+    return rows
+
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+def admit(
+    core: Core, topic: Topic, count: int, size: int, now: int, gathered: AppendOp | None = None
+) -> None:
+    """Raise if the topic or the log has no room for so many more records and bytes.
+
+    Caps count records that are assigned but not yet committed, and those that an operation has gathered, so
+    that no race can exceed them.
+    """
+    config = topic.config
     if config.discard == "reject" and (config.cap_records or config.cap_bytes):
-        _admit_reject(topic, count, size)
-    admit_total(core, size, now)
+        _admit_reject(topic, count, size, gathered)
+    admit_total(core, size if gathered is None else size + gathered.size, now)
 
 
 def admit_total(core: Core, size: int, now: int) -> None:
+    """Raise if the log as a whole has no room for so many more bytes."""
     limit = core.settings.max_total_bytes
     if limit and core.totals.bytes + core.totals.pending_bytes + size > limit:
         core.expire_all(now)
@@ -294,12 +546,16 @@ def admit_total(core: Core, size: int, now: int) -> None:
             raise limit_reached("max_total_bytes", limit)
 
 
-def _admit_reject(topic: Topic, count: int, size: int) -> None:
+def _admit_reject(topic: Topic, count: int, size: int, gathered: AppendOp | None) -> None:
     config = topic.config
     if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
         raise ApiError("record_too_large", "this write alone exceeds the topic's cap and can never fit")
     count += topic.live_count + topic.pending_count
     size += topic.live_bytes + topic.pending_bytes
+    head = topic.assigned
+    if gathered is not None:
+        count, size = count + gathered.count, size + gathered.size
+        head += gathered.count
     if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
         raise ApiError(
             "topic_full",
@@ -308,7 +564,7 @@ def _admit_reject(topic: Topic, count: int, size: int) -> None:
                 "topic": topic.name,
                 "cap_records": config.cap_records,
                 "cap_bytes": config.cap_bytes,
-                "head_seq": topic.head,
+                "head_seq": head,
                 "earliest_seq": topic.floor,
             },
         )

@@ -5,7 +5,6 @@ once: decoded together they must give as many values, each exactly as long as it
 pass as two values or lean on its neighbour.
 """
 
-from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from topics.log.write.ahead_batch import AheadBatch
-from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES
-from topics.log.write.append_request import check_meta_keys
+from topics import codec
+from topics.codec import MANY_KEYS_BYTES, Write, check_meta_keys
 from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
-from topics.storage import rows as row_text
 from topics.values import (
     MAX_BULK_RECORDS,
     MAX_META_BYTES,
@@ -28,10 +25,8 @@ from topics.values import (
     MAX_RECORD_BYTES,
     MAX_TAG_BYTES,
     ApiError,
-    accelerator,
     invalid,
 )
-from topics.values.accelerator import MANY_KEYS_BYTES, Records
 
 # The columns that are read; any other is passed over.
 _TEXTS = ("topic", "node", "tag", "data", "meta")
@@ -51,9 +46,7 @@ def _text(value: str | None) -> pa.Scalar:
     return pa.scalar(value, pa.string())
 
 
-_NOTHING, _COMMA, _NULL = _text(""), _text(","), _text("null")
-_SEQ, _DATA = _text(f"{{{row_text.SEQ_KEY.decode()}"), _text(f",{row_text.DATA_KEY.decode()}")
-_META, _END = _text(row_text.META_KEY.decode()), _text(row_text.END.decode())
+_COMMA, _NULL = _text(","), _text("null")
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError)
 
 
@@ -65,55 +58,6 @@ class Cells:
     metas: pa.Array | None
     nodes: pa.Array | None
     tags: pa.Array | None
-    # The data as the accelerator has found it.
-    records: Records | None = None
-
-
-class ColumnBatch(AheadBatch):
-    """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
-
-    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_records", "is_quick")
-
-    def __init__(self, cells: Cells) -> None:
-        data, metas, nodes, tags = cells.data, cells.metas, cells.nodes, cells.tags
-        self._data = data
-        self._records = cells.records
-        self._metas = None if metas is None else _join(_META, metas).fill_null(_NOTHING)
-        self._node_keys = None if nodes is None else _node_keys(nodes)
-        self.count = len(data)
-        self.ends = None
-        self.is_quick = self._records is not None and metas is None and nodes is None and tags is None
-        if self._records is None:
-            self.data_lens, self.size = _lengths(data), _total(data)
-        else:
-            self.data_lens, self.size = array("I", self._records.data_lens()), self._records.size
-        self.meta_lens = None if metas is None else _lengths(metas)
-        self.nodes = None if nodes is None else _names(nodes)
-        self.tags = None if tags is None else _names(tags)
-        self.size += 0 if metas is None else _total(metas)
-        super().__init__()
-
-    def render_now(self, first_seq: int, ts: int) -> bytes | memoryview:
-        if self.is_quick and self._records is not None:
-            payload, length, ends, flags = self._records.payload(first_seq, ts)
-            self.prepared, self._ends = (payload, flags), np.frombuffer(ends, np.uint32)
-            return memoryview(payload)[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + length]
-        numbers = pa.array(np.arange(first_seq, first_seq + self.count), pa.int64())
-        parts: list[Any] = [_SEQ, pc.cast(numbers, pa.string())]
-        times = f"{row_text.TS_KEY.decode()}{ts}"
-        if self._node_keys is None:
-            parts.append(_text(times + _DATA.as_py()))
-        else:
-            parts += [_text(times), self._node_keys, _DATA]
-        parts.append(self._data)
-        if self._metas is not None:
-            parts.append(self._metas)
-        rows = _join(*parts, _END)
-        self._ends = _offsets(rows)[1:].astype(np.uint32)
-        return _values(rows).cast("B")
-
-    def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
-        return self._ends
 
 
 def read_stream(body: bytes, max_bytes: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -168,7 +112,7 @@ def column_names(body: bytes) -> list[str]:
         raise invalid(f"body is not a valid Arrow stream: {error}") from None
 
 
-def check_stream(body: bytes, max_bytes: int, size: int | None = None) -> list[ColumnBatch]:
+def check_stream(body: bytes, max_bytes: int, size: int | None = None) -> list[Write]:
     """All batches of a stream, or the first reason why one of them cannot be written."""
     batches = []
     for index, batch in enumerate(read_stream(body, max_bytes, size)):
@@ -179,9 +123,19 @@ def check_stream(body: bytes, max_bytes: int, size: int | None = None) -> list[C
     return batches
 
 
-def check_batch(batch: pa.RecordBatch) -> ColumnBatch:
-    """The records of a batch, ready to be written."""
-    return ColumnBatch(check_cells(batch))
+def check_batch(batch: pa.RecordBatch) -> Write:
+    """The records of a batch, ready to be appended."""
+    return write_of(check_cells(batch))
+
+
+def write_of(cells: Cells) -> Write:
+    """The records of checked columns, ready to be appended."""
+    metas = None if cells.metas is None else pc.cast(cells.metas, pa.binary()).to_pylist()
+    nodes = None if cells.nodes is None else _names(cells.nodes)
+    tags = None if cells.tags is None else _names(cells.tags)
+    write = codec.from_columns(_buffer(cells.data), _offsets(cells.data), metas, nodes, tags, checked=True)
+    assert write is not None
+    return write
 
 
 def check_cells(batch: pa.RecordBatch) -> Cells:
@@ -198,12 +152,7 @@ def check_cells(batch: pa.RecordBatch) -> Cells:
     _check_lengths(nodes, "node", MAX_NODE_BYTES)
     if metas is not None:
         metas = _check_metas(metas)
-    records = _cut(data)
-    if records is None:
-        data = compact(data, "data")
-        records = _cut(data)
-    if records is not None and metas is None:
-        return Cells(data, metas, nodes, tags, records)  # none is too large: it would have been unusual
+    data = compact(data, "data")
     sizes = pc.binary_length(data)
     if metas is not None:
         sizes = pc.add(sizes, pc.binary_length(metas).fill_null(0))
@@ -212,7 +161,7 @@ def check_cells(batch: pa.RecordBatch) -> Cells:
         raise ApiError(
             "record_too_large", f"row {row}: data and meta together exceed {MAX_RECORD_BYTES} bytes"
         )
-    return Cells(data, metas, nodes, tags, records)
+    return Cells(data, metas, nodes, tags)
 
 
 def text_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -275,17 +224,15 @@ def piece_bounds(cells: pa.Array) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _cut(cells: pa.Array) -> Records | None:
-    """The cells as records, if there is an accelerator and nothing is unusual about them."""
-    values, native = cells.buffers()[2], accelerator.native
-    if native is None or values is None:
-        return None
-    return native.cells(values, _offsets(cells))  # type: ignore[no-any-return]
+def _are_values(cells: pa.Array) -> bool:
+    """Whether each cell is one JSON value without insignificant white space."""
+    write = codec.from_columns(_buffer(cells), _offsets(cells), None, None, None, checked=False)
+    return write is not None
 
 
 def _compacted(cells: pa.Array) -> pa.Array | None:
     """None when some cell is not one JSON value."""
-    if _cut(cells) is not None:
+    if len(cells) and _are_values(cells):
         return cells
     offsets = _offsets(cells)
     text = bytes(_values(cells))
@@ -358,18 +305,20 @@ def _check_lengths(column: pa.Array | None, name: str, maximum: int) -> None:
         raise invalid(f"{name} must be at most {maximum} bytes in every row")
 
 
-def _join(*parts: Any) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, _NOTHING)
-
-
-def _offsets(strings: pa.Array) -> np.ndarray:
+def _offsets(strings: pa.Array) -> memoryview:
     """Where each element begins in the buffer of values, and where the last one ends."""
-    return _numbers(strings.buffers()[1])[strings.offset : strings.offset + len(strings) + 1]
+    return _numbers(strings.buffers()[1])[strings.offset : strings.offset + len(strings) + 1].data
 
 
 def _numbers(buffer: pa.Buffer) -> np.ndarray:
     """All that are whole: a sender may say that it is a few bytes longer."""
     return np.frombuffer(buffer, np.int32, buffer.size // 4)
+
+
+def _buffer(strings: pa.Array) -> Any:
+    """The buffer that the offsets of these strings point into."""
+    values = strings.buffers()[2]
+    return b"" if values is None else values
 
 
 def _values(strings: pa.Array) -> memoryview:
@@ -378,20 +327,8 @@ def _values(strings: pa.Array) -> memoryview:
     return memoryview(b"" if values is None else values)[offsets[0] : offsets[-1]]
 
 
-def _lengths(strings: pa.Array) -> "array[int]":
-    lengths = array("I")
-    lengths.frombytes(pc.binary_length(strings).fill_null(0).to_numpy().tobytes())
-    return lengths
-
-
 def _total(strings: pa.Array) -> int:
     return pc.sum(pc.binary_length(strings)).as_py() or 0
-
-
-def _node_keys(nodes: pa.Array) -> pa.Array:
-    encoded = nodes.dictionary_encode()
-    keys = [(row_text.NODE_KEY + _encode(name)).decode() for name in encoded.dictionary.to_pylist()]
-    return pa.array(keys, pa.string()).take(encoded.indices).fill_null(_NOTHING)
 
 
 def _names(column: pa.Array) -> list[str | None]:

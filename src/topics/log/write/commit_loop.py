@@ -18,8 +18,10 @@ from typing import Protocol
 
 from topics.log.engine import Engine
 from topics.log.seal.unsealed import Unsealed
+from topics.log.write.commit_queue import FLUSH_BYTES
 from topics.log.write.refusals import GroupWrite
 from topics.storage import KernelSyncs, SyncTicket
+from topics.values import MIB
 
 log = logging.getLogger("topics.commit")
 
@@ -33,12 +35,11 @@ FREE_SHARE = 0.75
 FULL_BYTES_PER_S = 32 * 1024 * 1024
 # No group waits longer than this for the sake of what was written before.
 MAX_PAUSE_S = 1.0
-# A sync that usually takes longer than this waits for writers who were just answered: for this part of the
-# time that it takes, and no longer than that. The last sync counts for so much of what is usual.
-SLOW_SYNC_S = 0.001
-WAIT_SHARE = 0.5
-MAX_WAIT_S = 0.005
-SYNC_WEIGHT = 0.125
+# A group that has more bytes is written on a thread.
+ASIDE_BYTES = MIB
+# After a group with more requests than this, the next one gathers for a turn longer: a large group costs less
+# than two small ones.
+FEW_REQUESTS = 3
 
 
 class Pressure(Protocol):
@@ -78,50 +79,16 @@ class Brake:
     def is_on(self) -> bool:
         return self._unsealed.bytes > self._free_bytes
 
-    def count(self) -> int:
-        """By how much memory has grown since the last time."""
+    def pause_s(self) -> float:
+        """Return how long the next group waits because of memory used since the last call; 0 for no wait."""
         before, unsealed = self._counted_bytes, self._unsealed
-        # With what has left meanwhile.
+        # Bytes that have left since then were used as well.
         self._counted_bytes = unsealed.bytes + unsealed.left_bytes
-        return self._counted_bytes - before
-
-    def pause_s(self, grown_bytes: int) -> float:
-        """How long the next group has to wait after one that brought so much."""
-        excess = (self._unsealed.bytes / self._free_bytes - 1) * FREE_SHARE / (1 - FREE_SHARE)
-        return min(max(grown_bytes * excess / FULL_BYTES_PER_S, 0.0), MAX_PAUSE_S)
-
-
-class Company:
-    """Whether a sync waits a moment for the writers who were just answered.
-
-    They will write again, too late for a sync that begins at once; so each would serve half of them. Where a
-    sync takes long, it is worth waiting until as many have come. Where it does not, they lose more by it.
-    """
-
-    def __init__(self) -> None:
-        # How long a sync has taken of late.
-        self.usual_s = 0.0
-        self._wanted = 0
-        self._until = 0.0
-
-    def answered(self, now: float, took_s: float, writers: int, waiting: int) -> None:
-        """A sync is over, for so many; meanwhile so many others have come to wait for the next."""
-        self.usual_s += (took_s - self.usual_s) * SYNC_WEIGHT
-        is_worth_it = self.usual_s > SLOW_SYNC_S and writers > 1
-        self._wanted = writers + waiting
-        self._until = now + min(self.usual_s * WAIT_SHARE, MAX_WAIT_S) if is_worth_it else 0.0
-
-    @property
-    def is_expected(self) -> bool:
-        return bool(self._until)
-
-    def wait_s(self, now: float, waiting: int) -> float:
-        """For how long the next sync should wait, with so many for whom it is; 0 when it should not."""
-        left_s = self._until - now
-        if left_s <= 0 or waiting >= self._wanted:
-            self._until = 0.0
+        if unsealed.bytes <= self._free_bytes:
             return 0.0
-        return left_s
+        grown_bytes = self._counted_bytes - before
+        excess = (unsealed.bytes / self._free_bytes - 1) * FREE_SHARE / (1 - FREE_SHARE)
+        return min(max(grown_bytes * excess / FULL_BYTES_PER_S, 0.0), MAX_PAUSE_S)
 
 
 class KernelSync:
@@ -162,16 +129,10 @@ class CommitLoop:
         self._journal = engine.journal
         self._loop = loop
         self._busy = False
-        self._company = Company()
-        self._is_waiting = False
-        self._sync_began = 0.0
         self._paused = 0
         self._quiet: list[asyncio.Future[None]] = []
         self._kernel = _kernel_sync(loop)
         self._queue.wake = self._schedule
-        self._queue.hurry = self._hurry
-        self._queue.is_free = self._is_free
-        self._queue.written_at_once = self._go_on
         if self._queue.wants_flush:
             self._schedule()
 
@@ -181,50 +142,29 @@ class CommitLoop:
             window_s = max(window_s, self._held_until - self._loop.time())
         if window_s > 0:
             self._loop.call_later(window_s, self._tick)
-        elif self._queue.expects_more:
-            self._tick_a_turn_later()
+        elif self._queue.last_requests > FEW_REQUESTS:
+            self._loop.call_soon(self._loop.call_soon, self._tick)
         else:
             self._loop.call_soon(self._tick)
 
-    def _tick_a_turn_later(self) -> None:
-        """What the sockets bring by then goes along: one large group costs less than two."""
-        self._loop.call_soon(self._loop.call_soon, self._tick)
-
-    def _hurry(self) -> None:
-        """Commit now rather than in the next turn of the loop, unless writes have to wait."""
-        if self._pressure.commit_window_s > 0 or self._held_until:
-            self._schedule()
-        else:
-            self._tick()
-
-    def _is_free(self) -> bool:
-        is_slowed = self._held_until or self._pressure.commit_window_s or self._pacing.pacing
-        return not (is_slowed or self._paused)
-
-    def _go_on(self) -> None:
-        self.hold_next()
-        self._sync_if_wanted()
-
     def _tick(self) -> None:
-        # One that is under way calls again when it is over.
-        if self._paused or self._queue.is_writing:
+        """Write what was gathered, and begin a sync for what waits for one."""
+        queue, journal = self._queue, self._journal
+        # A write or a sync that is under way schedules the next tick when it is over.
+        if self._paused or queue.under_way is not None:
             return
-        if not self._is_held():
-            self._write()
-        self._sync_if_wanted()
-
-    def _write(self) -> None:
-        if self._pacing.pacing or self._queue.is_large:
-            self._write_aside()
-        else:
-            self._queue.flush()
-            self.hold_next()
-
-    def _is_held(self) -> bool:
-        left_s = self.held_s()
+        left_s = self.held_s() if self._held_until else 0.0
         if left_s:
             self._loop.call_later(left_s, self._tick)
-        return left_s > 0
+        else:
+            queue.assign_pending(FLUSH_BYTES)
+            if self._pacing.pacing or queue.waiting_bytes > ASIDE_BYTES:
+                self._write_aside()
+            else:
+                queue.flush()
+                self.hold_next()
+        if not self._busy and (queue.unsynced or journal.position - journal.synced > TRICKLE_BYTES):
+            self._sync_if_wanted()
 
     def held_s(self) -> float:
         """For how long the brake holds back what is to come into memory; 0 when it does not."""
@@ -238,10 +178,9 @@ class CommitLoop:
 
     def hold_next(self) -> None:
         """The brake makes the next group wait for what came into memory since the last one."""
-        brake = self.brake
-        grown = brake.count()
-        if brake.is_on:
-            self._held_until = self._loop.time() + brake.pause_s(grown)
+        pause_s = self.brake.pause_s()
+        if pause_s:
+            self._held_until = self._loop.time() + pause_s
 
     def _write_aside(self) -> None:
         write = self._queue.begin_write()
@@ -257,27 +196,13 @@ class CommitLoop:
     def _finish_write(self, write: GroupWrite) -> None:
         self._queue.finish_write(write)
         self.hold_next()
-        if self._queue.wants_flush:
-            self._tick()
-        elif not self._paused:
-            self._sync_if_wanted()
+        # Even if nothing waits by now: a tick during the write did nothing, and the queue counts on it.
+        self._tick()
 
     def _sync_if_wanted(self) -> None:
         if self._busy or not (self._queue.wants_sync or self._too_much_unsynced()):
             return
-        if self._company.is_expected:
-            wait_s = self._company.wait_s(self._loop.time(), self._queue.writers_waiting)
-            if wait_s:
-                if not self._is_waiting:
-                    self._is_waiting = True
-                    self._loop.call_later(wait_s, self._waited)
-                return
         self._start_sync()
-
-    def _waited(self) -> None:
-        self._is_waiting = False
-        if not self._paused:
-            self._sync_if_wanted()
 
     def _too_much_unsynced(self) -> bool:
         journal = self._journal
@@ -285,7 +210,6 @@ class CommitLoop:
 
     def _start_sync(self) -> None:
         self._busy = True
-        self._sync_began = self._loop.time()
         ticket = self._queue.begin_sync()
         journal = self._journal
         if self._kernel is not None and journal.only_current_unsynced:
@@ -311,15 +235,12 @@ class CommitLoop:
             self._busy = True
             self._sync_in_thread(ticket)
             return
-        now, queue = self._loop.time(), self._queue
-        self._company.answered(now, now - self._sync_began, queue.writers_syncing, queue.writers_waiting)
-        queue.finish_sync(ticket, error)
+        self._queue.finish_sync(ticket, error)
         if self._queue.wants_sync or self._queue.wants_flush:
             if self._paused:
                 self._start_sync() if self._queue.wants_sync else self._announce_quiet()
             else:
-                # Those who were just answered may have written again.
-                self._tick_a_turn_later()
+                self._schedule()
         else:
             self._announce_quiet()
 
@@ -339,7 +260,8 @@ class CommitLoop:
 
     def resume(self) -> None:
         self._paused -= 1
-        if not self._paused and (self._queue.wants_flush or self._queue.wants_sync):
+        if not self._paused:
+            # Even if nothing waits by now: a tick during the pause did nothing, and the queue counts on it.
             self._schedule()
 
     def _announce_quiet(self) -> None:
@@ -359,8 +281,7 @@ class CommitLoop:
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None
-        self._queue.wake = self._queue.hurry = self._queue.written_at_once = lambda: None
-        self._queue.is_free = lambda: False
+        self._queue.wake = lambda: None
         self._queue.settle()
         self._writer.shutdown()
 

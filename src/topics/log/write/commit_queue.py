@@ -1,28 +1,35 @@
 """The commit queue: operations wait here until the journal has them, then take effect in order.
 
-    submit ─▶ waiting ─▶ flush (one vectored write for all) ─▶ apply
-                                   └─ class fsync: ─▶ unsynced ─▶ one sync for all ─▶ apply
+    enqueue ─▶ pending (append requests of a turn) ─▶ assign ─┐
+    submit  ──────────────────────────────────────────────────┴▶ waiting ─▶ flush (one vectored write)
+                                                                   ├─ other classes ─▶ apply
+                                                                   └─ class fsync ─▶ one sync ─▶ apply
 
-The write happens at once (`flush`), or on a thread of the commit loop (`begin_write` and `finish_write`):
-file systems make a writer wait now and then, and a loop that waits serves no client. One group is under way
-at a time; what has to be in the journal meanwhile waits for it.
+The write happens at once (`flush`), or on a thread of the commit loop (`begin_write` and `finish_write`),
+because file systems sometimes make a writer wait. One group is under way at a time.
 
-An operation of a topic never overtakes an earlier one of the same topic: behind an operation that waits for
-a sync, later ones wait too. One that is not ready yet is held back from the journal, and those behind it too.
+An operation never overtakes an earlier one of the same topic: it waits while an earlier one waits for a sync.
+The queue keeps an operation that is not ready out of the journal, and later operations of its topics too.
 
-What becomes of an operation that the disk refuses is in `refusals`.
+`refusals` decides what becomes of an operation that the disk refuses.
 """
 
+import logging
 import time
 from collections.abc import Callable
 
 from topics.log.topic import Topic
-from topics.log.write.operation import CallbackOp, Op
-from topics.log.write.refusals import GroupWrite, Refusals, without_built_on
-from topics.storage import Journal, Reserve, SyncTicket, Witness, is_full
-from topics.values import ApiError, Histogram
+from topics.log.write.operation import CallbackOp, Op, Request
+from topics.log.write.refusals import GroupWrite, Refusals, frames_of, without_built_on
+from topics.storage import FrameDraft, Journal, Reserve, SyncTicket, Witness, is_full
+from topics.values import MIB, ApiError, Histogram, InvariantViolated
+
+log = logging.getLogger("topics.commit")
 
 SYNC_BOUNDS_US = (50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000)
+# Bodies of append requests that are decoded, encoded and written in one go. What exceeds it joins the next
+# flush, so that other requests have their turn in between.
+FLUSH_BYTES = 2 * MIB
 # More operations than this in one turn of the loop mean that the disk cannot keep up.
 MAX_WAITING_OPS = 100_000
 
@@ -51,43 +58,97 @@ class Counters:
 
 
 class CommitQueue(Refusals):
-    def __init__(self, journal: Journal, witness: Witness, counters: Counters, reserve: Reserve) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        witness: Witness,
+        counters: Counters,
+        reserve: Reserve,
+        assign: Callable[[list[Request]], None],
+    ) -> None:
+        """`assign` submits operations for append requests; see `append`."""
         super().__init__(journal, reserve)
         self._witness = witness
+        self._assign = assign
         self._sync_started = 0.0
-        # Number of the group that gathers now.
+        # The number of the group that gathers now.
         self.group = 1
         self.counters = counters
         # Operations are taking effect right now: a callback must not flush, only submit.
         self.applying = False
-        # Set by the commit loop: called when there is something to flush or to sync; and when that need not
-        # wait for anything else to come.
+        # Set by the commit loop: called when there is something to flush.
         self.wake: Callable[[], None] = lambda: None
-        self.hurry: Callable[[], None] = lambda: None
-        # Likewise: whether what comes now may be written at once; and called when that was done.
-        self.is_free: Callable[[], bool] = lambda: False
-        self.written_at_once: Callable[[], None] = lambda: None
-        # Callbacks that gather writes until the last moment, and submit them when called.
-        self._gatherers: list[Callable[[], None]] = []
-        self._gathering = False
-        self.expects_more = False
-        # The group that gathers now is so large that the loop should not write it.
-        self.is_large = False
+        self._is_woken = False
+        # Append requests whose records have no seqs yet, in the order of their arrival.
+        self._pending: list[Request] = []
+        self._is_assigning = False
+        # Bytes of the bodies that were assigned for the next flush. The commit loop looks at them before it
+        # decides how to write.
+        self._assigned_bytes = 0
+        # The number of append requests in the last group.
+        self.last_requests = 0
+        # Bytes of records in the operations that wait.
+        self.waiting_bytes = 0
         # There are operations that are not ready, among those that wait or are held.
         self._has_unready = False
 
-    def write_aside(self) -> None:
-        self.is_large = True
-
     @property
     def depth(self) -> int:
-        writing = 0 if self._under_way is None else len(self._under_way.ops)
-        in_memory = len(self._gatherers) + len(self.waiting) + len(self._held)
-        return in_memory + writing + len(self._unsynced) + len(self._syncing)
+        writing = 0 if self.under_way is None else len(self.under_way.ops)
+        in_memory = len(self._pending) + len(self.waiting) + len(self._held)
+        return in_memory + writing + len(self.unsynced) + len(self._syncing)
 
     @property
     def wants_flush(self) -> bool:
-        return bool(self.waiting or self._gatherers)
+        return bool(self.waiting or self._pending)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether something was submitted that the journal does not have."""
+        return bool(self.waiting or self._pending or self._held)
+
+    def enqueue(self, request: Request) -> None:
+        """Gather an append request for the next flush."""
+        pending = self._pending
+        if len(pending) >= MAX_WAITING_OPS:
+            request.fail(self._crowded())
+            return
+        pending.append(request)
+        if not self._is_woken:
+            self._is_woken = True
+            self.wake()
+
+    def assign_pending(self, most_bytes: int | None = None) -> None:
+        """Submit operations for the gathered append requests, so that what follows comes after them.
+
+        With `most_bytes`, stop after so many bytes of bodies; the rest joins the next flush.
+        """
+        if not self._pending or self._is_assigning:
+            return
+        requests, self._pending = self._pending, []
+        if most_bytes is not None:
+            size = self._assigned_bytes
+            for index, request in enumerate(requests):
+                if size > most_bytes:
+                    requests, self._pending = requests[:index], requests[index:]
+                    break
+                size += len(request.body) if request.write is None else request.write.size
+            self._assigned_bytes = size
+            if not requests:
+                return
+        self.last_requests = len(requests)
+        self._is_assigning = True
+        try:
+            self._assign(requests)
+        except Exception as error:
+            # Some of them may have seqs: what the log holds is not certain any more.
+            log.exception("append requests could not be judged")
+            self._latch(error)
+            assert self.failure is not None
+            for request in requests:
+                request.fail(self.failure)
+        finally:
+            self._is_assigning = False
 
     def require_growth(self, ops: int) -> None:
         """Raises when so many operations that make the log larger could not be submitted now."""
@@ -110,69 +171,53 @@ class CommitQueue(Refusals):
         return ApiError("throttled", "the journal queue is full", {"retry_after_ms": 1000})
 
     def submit(self, op: Op) -> None:
+        self.assign_pending()
         self.require_room(1)
         self._has_unready |= not op.is_ready
         self.submit_checked(op)
 
-    def submit_checked(self, op: Op) -> None:
-        """For callers that have asked for room already, with an operation that is ready."""
-        waiting = self.waiting
-        waiting.append(op)
-        if len(waiting) == 1 and not self._gathering:
+    def submit_checked(self, op: Op, size: int = 0) -> None:
+        """Submit an operation for which there is room and that is ready. `size`: bytes of its records."""
+        self.waiting.append(op)
+        self.waiting_bytes += size
+        if not self._is_woken:
+            self._is_woken = True
             self.wake()
-
-    def before_flush(self, gatherer: Callable[[], None], *, expects_more: bool = False) -> None:
-        """Call this once, when the next flush begins; whatever it submits is part of that flush.
-
-        `expects_more`: many are about to write, and a moment's wait would bring most of them together.
-        """
-        self._gatherers.append(gatherer)
-        self.expects_more = expects_more
-        # One that comes while others are asked is too late for this flush, whatever that one writes.
-        if len(self._gatherers) == 1 and (self._gathering or not self.waiting):
-            self.wake()
-
-    def commit_now(self, gatherer: Callable[[], None]) -> None:
-        """The same, for one that is not to wait until others have come."""
-        self._gatherers.append(gatherer)
-        self.hurry()
 
     def flush(self) -> None:
         """Hand every waiting frame to the operating system, then apply what needs no sync."""
-        if self._under_way is not None:
+        if self.under_way is not None:
             self.settle()
         ops = self._take()
         if not ops:
             return
-        started = time.perf_counter()
-        before = self._journal.position
+        journal, started = self._journal, time.perf_counter()
+        before = journal.position
         try:
-            self._journal.write(_buffers(ops))
-        except (OSError, MemoryError) as error:
+            journal.write([frame for op in ops for frame in op.frames])
+        except (OSError, MemoryError, InvariantViolated) as error:
             ops = self._rescue(error, ops)
             if not ops:
                 return
-        self._witness.acked(self._journal.position)
-        self._written(ops, self._journal.position - before, started)
+        self._witness.acked(journal.position)
+        self._written(ops, journal.position - before, started)
 
     def _take(self) -> list[Op]:
-        """All that is to be written now."""
-        if self._gatherers:
-            gatherers, self._gatherers = self._gatherers, []
-            self.expects_more = False
-            self._gathering = True
-            try:
-                for gatherer in gatherers:
-                    gatherer()
-            finally:
-                self._gathering = False
+        """The operations that are written now."""
+        if self._pending:
+            self.assign_pending(FLUSH_BYTES)
+        self._is_woken = False
+        self._assigned_bytes = 0
         ops, self.waiting = self.waiting, []
+        self.waiting_bytes = 0
         if self._has_unready:
             ops = self._hold_back(ops)
-        self.is_large = False
         self.group += 1
         if len(ops) > self.counters.queue_depth_peak:
             self.counters.queue_depth_peak = len(ops)
+        if self._pending and not self._is_woken:
+            self._is_woken = True
+            self.wake()
         return ops
 
     # --- what is not ready ------------------------------------------------------------------------------
@@ -180,10 +225,6 @@ class CommitQueue(Refusals):
     @property
     def held(self) -> int:
         return len(self._held)
-
-    @property
-    def held_topics(self) -> set[Topic]:
-        return self._held_topics
 
     def holds(self, topic: Topic) -> bool:
         """Whether what is written to the topic now has to wait. Exact after a flush."""
@@ -206,7 +247,9 @@ class CommitQueue(Refusals):
         self.waiting[:0] = self._held
         self._held, self._held_topics = [], set()
         self._has_unready = not all(op.is_ready for op in self.waiting)
-        self.wake()
+        if not self._is_woken:
+            self._is_woken = True
+            self.wake()
 
     def abandon(self, unready: Op, error: ApiError) -> None:
         """It will never be ready, and fails. So do those behind it: they build on what it would have been."""
@@ -227,80 +270,56 @@ class CommitQueue(Refusals):
         wal_ms = (time.perf_counter() - started) * 1000
         self.counters.batches += 1
         self.counters.bytes_written += size
+        has_unsynced = bool(self.unsynced or self._syncing)
         self.applying = True
         try:
             for op in ops:
                 op.wal_ms = wal_ms
-                if op.sync or ((self._unsynced or self._syncing) and self._must_wait(op)):
+                if op.sync or (has_unsynced and self._must_wait(op)):
                     self._hold(op)
+                    has_unsynced = True
                 else:
                     op.apply()
-        except (OSError, MemoryError) as error:
+        except (OSError, MemoryError, InvariantViolated) as error:
             self._latch(error, doubtful=_from(ops, op))
         finally:
             self.applying = False
-
-    # --- written at once --------------------------------------------------------------------------------
-
-    def takes_at_once(self) -> bool:
-        """Whether nothing is in the way: what comes now may be written as it comes, and take effect."""
-        is_engaged = self.waiting or self._gatherers or self._held or self._under_way or self.applying
-        return not (is_engaged or self.refusal or self.is_large) and self.is_free()
-
-    def show(self, op: Op) -> None:
-        """Such an operation, which the journal has got, takes effect."""
-        self._witness.acked(self._journal.position)
-        self.applying = True
-        try:
-            op.apply()
-        except (OSError, MemoryError) as error:
-            self._latch(error, doubtful=[op])
-        finally:
-            self.applying = False
-
-    def await_sync(self, op: Op) -> None:
-        """The same for one that waits for a sync."""
-        self._witness.acked(self._journal.position)
-        self._hold(op)
-
-    def rescue(self, error: BaseException, ops: list[Op]) -> None:
-        """The journal has not taken them."""
-        before, started = self._journal.position, time.perf_counter()
-        ops = self._rescue(error, ops)
-        if ops:
-            self._witness.acked(self._journal.position)
-            self._written(ops, self._journal.position - before, started)
 
     # --- writing on another thread ----------------------------------------------------------------------
 
     @property
     def is_writing(self) -> bool:
-        return self._under_way is not None
+        return self.under_way is not None
 
     def begin_write(self) -> GroupWrite | None:
         """Take every waiting frame; the caller has it run, and then calls `finish_write`."""
         ops = self._take()
         if not ops:
             return None
-        self._under_way = GroupWrite(ops, self._journal.begin_write(_buffers(ops)))
-        return self._under_way
+        try:
+            write = self._journal.begin_write(frames_of(ops))
+        except (MemoryError, InvariantViolated) as error:
+            self._latch(error, torn=ops)
+            return None
+        self.under_way = GroupWrite(ops, write)
+        return self.under_way
 
     def finish_write(self, write: GroupWrite) -> None:
         # Otherwise a reader or a rotation could not wait, and has settled it.
-        if write is self._under_way:
+        if write is self.under_way:
             self.settle()
 
     def settle(self) -> None:
         """Wait for the group that is under way, and let it take effect."""
-        write = self._under_way
+        write = self.under_way
         if write is None or not self.land():
             return
-        self._under_way = None
+        self.under_way = None
         self._written(write.ops, write.written, write.started)
 
     def land(self) -> bool:
         """Wait until the group that is under way is in the journal, if there is one; False if that failed."""
-        write = self._under_way
+        write = self.under_way
         if write is None or write.has_landed:
             return True
         write.wait()
@@ -318,25 +337,25 @@ class CommitQueue(Refusals):
 
     # --- beside the queue -------------------------------------------------------------------------------
 
-    def note(self, buffers: list[bytes]) -> bool:
-        """Journal, ahead of the answer, what the operation that is being applied has brought about.
+    def note(self, frames: list[FrameDraft]) -> bool:
+        """Write frames to the journal now: a consequence of the operation that takes effect.
 
-        False when it could not be written.
+        Returns False when they could not be written.
         """
         # Only into the journal: its operations take effect when those of the group before have done so.
         if self.is_stuck or not self.land():
             return False
         try:
-            self._journal.write(buffers)
+            self._journal.write(frames)
         except OSError as error:
-            if not self._rescue(error, [CallbackOp(buffers, None, _ignore, _ignore, sync=False)]):
+            if not self._rescue(error, [CallbackOp(frames, None, _ignore, _ignore, sync=False)]):
                 return False
         self._witness.acked(self._journal.position)
         return True
 
-    def note_synced(self, buffers: list[bytes]) -> bool:
-        """The same, and on disk when it returns. Nothing that waits takes effect by it."""
-        if not self.note(buffers):
+    def note_synced(self, frames: list[FrameDraft]) -> bool:
+        """Write frames to the journal and sync it. No waiting operation takes effect by this sync."""
+        if not self.note(frames):
             return False
         try:
             self._journal.begin_sync().run()
@@ -364,7 +383,7 @@ class CommitQueue(Refusals):
         return any(topic.pending_sync for topic in op.topics)
 
     def _hold(self, op: Op) -> None:
-        self._unsynced.append(op)
+        self.unsynced.append(op)
         for topic in op.topics:
             topic.pending_sync += 1
 
@@ -375,21 +394,11 @@ class CommitQueue(Refusals):
 
     @property
     def wants_sync(self) -> bool:
-        return bool(self._unsynced)
-
-    @property
-    def writers_waiting(self) -> int:
-        """For the next sync."""
-        return sum([op.writers for op in self._unsynced])
-
-    @property
-    def writers_syncing(self) -> int:
-        """For the one that is under way."""
-        return sum([op.writers for op in self._syncing])
+        return bool(self.unsynced)
 
     def begin_sync(self) -> SyncTicket:
         """Take everything that waits for the disk; later arrivals gather for the next sync."""
-        self._syncing, self._unsynced = self._unsynced, []
+        self._syncing, self.unsynced = self.unsynced, []
         self._sync_started = time.perf_counter()
         return self._journal.begin_sync()
 
@@ -415,7 +424,7 @@ class CommitQueue(Refusals):
                 self._unhold(op)
                 op.fsync_ms = fsync_ms
                 op.apply()
-        except (OSError, MemoryError) as error:
+        except (OSError, MemoryError, InvariantViolated) as error:
             self._latch(error, doubtful=_from(ops, op))
         finally:
             self.applying = False
@@ -446,7 +455,7 @@ class CommitQueue(Refusals):
         except OSError as error:
             self._latch(error)
             return
-        ops, self._syncing, self._unsynced = [*self._syncing, *self._unsynced], [], []
+        ops, self._syncing, self.unsynced = [*self._syncing, *self.unsynced], [], []
         elapsed = time.perf_counter() - started
         self.counters.syncs_us.observe(int(elapsed * 1e6))
         self._apply_synced(ops, max(elapsed * 1000, 0.001))
@@ -464,10 +473,6 @@ def _from(ops: list[Op], failed: Op) -> list[Op]:
     The journal has them, and the next process applies them; until then no writer waits for an answer in vain.
     """
     return ops[next(at for at, op in enumerate(ops) if op is failed) :]
-
-
-def _buffers(ops: list[Op]) -> list[bytes]:
-    return ops[0].buffers if len(ops) == 1 else [buffer for op in ops for buffer in op.buffers]
 
 
 def _ignore(_: object) -> None:

@@ -1,34 +1,36 @@
-"""Writes to several topics that are committed together: one frame, one moment at which all become visible."""
+"""Appends to several topics that are committed together: one frame, visible at one moment."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from topics.codec import Write
 from topics.log.core import Core
 from topics.log.topic import Topic
-from topics.log.write.append import AppendOp, admit, admit_total, append_batch
-from topics.log.write.batch import Batch
+from topics.log.write.append import AppendOp, add_records, admit, admit_total
 from topics.log.write.operation import Fail, Op
-from topics.storage import Kind
-from topics.values import ApiError
+from topics.log.write.reservation import extend_if_short
+from topics.storage import FrameDraft, Kind
+from topics.values import MAX_SEQ, ApiError, InvariantViolated, short_of_memory
 
-Write = tuple[Topic, Sequence[Batch]]
+Part: TypeAlias = tuple[Topic, Sequence[Write]]
 
 
 @dataclass(slots=True, frozen=True)
 class Amount:
-    """How much a topic gets: records, and bytes of their data and meta."""
+    """How many records a topic gets, and how many bytes of data and meta."""
 
     topic: Topic
     count: int
     size: int
 
     @classmethod
-    def of(cls, topic: Topic, batches: Sequence[Batch]) -> "Amount":
-        return cls(topic, sum(batch.count for batch in batches), sum(batch.size for batch in batches))
+    def of(cls, topic: Topic, writes: Sequence[Write]) -> "Amount":
+        return cls(topic, sum(write.count for write in writes), sum(write.size for write in writes))
 
 
 class GroupOp(Op):
-    """It takes its members' frames into one of its own, whose checksum makes them stand or fall together."""
+    """One frame that holds the frames of all members, so that its checksum covers them together."""
 
     __slots__ = ("_on_done", "_on_error", "members")
 
@@ -43,12 +45,14 @@ class GroupOp(Op):
     def apply(self) -> None:
         for member in self.members:
             member.publish()
-        # No reader is woken by one topic before all of them show what they got.
+        # Readers wake only when every topic shows its records.
         self._on_done()
         for member in self.members:
-            member.announce()
+            member.answer()
 
     def fail(self, error: ApiError) -> None:
+        for member in self.members:
+            member.fail(error)
         self._on_error(error)
 
     def withdraw(self) -> None:
@@ -57,60 +61,62 @@ class GroupOp(Op):
 
 
 def admit_group(core: Core, amounts: Sequence[Amount], now: int) -> None:
-    """Refuse the group if a topic would refuse its part, or if all parts together are too much."""
+    """Raise if a topic has no room for its part, or the log for all parts."""
     for amount in amounts:
         admit(core, amount.topic, amount.count, amount.size, now)
+        if amount.topic.assigned + amount.count > MAX_SEQ:
+            raise ApiError("internal", "a topic has used up its seqs")
     admit_total(core, sum(amount.size for amount in amounts), now)
 
 
 def append_group(
     core: Core,
-    writes: Sequence[Write],
+    parts: Sequence[Part],
     now: int,
-    fact: Callable[[list[AppendOp]], list[bytes]],
+    fact: Callable[[list[AppendOp]], FrameDraft],
     on_done: Callable[[], None],
     on_error: Fail,
     *,
     sync: bool,
     others: tuple[Topic, ...] = (),
 ) -> None:
-    """Commit all writes as one; `fact` adds a frame that says what they were, once their seqs are known.
+    """Commit all parts as one. Raises before anything has changed when it is refused.
 
-    `others`: topics without a write here whose earlier operations it must not overtake either.
+    `fact` returns a frame that is committed with the records, once their seqs are known. `others` are topics
+    without records here whose earlier operations come first, too.
     """
-    # Each batch may bring a reservation with it; nothing may be refused once the first one has its seqs.
-    room = 1 + sum(len(batches) for _, batches in writes)
+    core.queue.assign_pending()
+    # Each part may bring a reservation: nothing is refused once the first part has its seqs.
+    room = 1 + len(parts)
     core.queue.require_growth(room)
-    admit_group(core, [Amount.of(*write) for write in writes], now)
-    # Once more: what went by age meanwhile may have found out that the disk takes no more.
+    admit_group(core, [Amount.of(*part) for part in parts], now)
+    # Expiry may have found out meanwhile that the disk is full.
     core.queue.require_growth(room)
     group = GroupOp(on_done, on_error, sync=sync)
-    group.others = (*(topic for topic, _ in writes), *others)
-    try:
-        for topic, batches in writes:
-            for batch in batches:
-                op = AppendOp(core, topic, batch, now)
-                append_batch(core, topic, batch, op, submit=_member_of(group))
-    except ApiError as error:
-        if not group.members:
-            raise
-        # Out of memory, with seqs given out that will never be committed.
-        core.queue.give_up(error, group)
-        return
-    group.sync = sync or any(member.sync for member in group.members)
-    frames = [frame for member in group.members for frame in member.buffers]
-    header = {"ts": now}
-    if len(writes) == 1:
-        # Should the payload rot, the header still tells which seqs went with it.
-        first_seq, count = group.members[0].first_seq, sum(member.count for member in group.members)
-        header |= {"topic_id": writes[0][0].id, "first_seq": first_seq, "count": count}
-    group.buffers = core.journal.frame_of(Kind.GROUP, [*frames, *fact(group.members)], **header)
-    core.queue.submit(group)
-
-
-def _member_of(group: GroupOp) -> Callable[[Op], None]:
-    def take(op: Op) -> None:
-        assert isinstance(op, AppendOp)
+    group.others = (*(topic for topic, _ in parts), *others)
+    size = 0
+    for topic, writes in parts:
+        op = AppendOp(core, topic, now)
+        for write in writes:
+            op.count += write.count
+            op.size += write.size
+        try:
+            size += len(add_records(core, op, list(writes)).text)
+        except (MemoryError, InvariantViolated) as error:
+            if isinstance(error, InvariantViolated) or group.members:
+                # Seqs may be assigned that will never be committed.
+                core.queue.give_up(error if str(error) else short_of_memory(), group)
+                return
+            raise short_of_memory() from None
         group.members.append(op)
-
-    return take
+    group.sync = sync or any(member.sync for member in group.members)
+    frames = [frame for member in group.members for frame in member.frames]
+    header = {"ts": now}
+    if len(parts) == 1:
+        # If the payload is damaged, the header still has the seqs.
+        only = group.members[0]
+        header |= {"topic_id": only.topic.id, "first_seq": only.first_seq, "count": only.count}
+    group.frames = [FrameDraft(Kind.GROUP, [*frames, fact(group.members)], **header)]
+    core.queue.submit_checked(group, size)
+    for topic, _ in parts:
+        extend_if_short(core, topic)

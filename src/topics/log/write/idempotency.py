@@ -1,40 +1,45 @@
-"""Memory of keyed writes: a retry inside the window gets the first answer instead of a second append.
+"""Idempotency keys: a repeated request inside the window gets the result of the first one.
 
-    take (the key belongs to a write from now on) ─▶ remember (together with the seqs that the write got)
-                  └─ withdraw (it is refused)              └─ fail (it cannot be committed)
+    find (is the key known?)  ─▶  the records get their seqs  ─▶  remember  ─▶  committed, or taken back
 
-What is remembered up to the topic's head is committed; what lies above it is on its way, and retries wait for
-it. Of a key nothing is kept but a salted digest, and of its answer the seqs.
+A key is remembered together with the seqs of its records. Up to the head of the topic they are committed.
+Above it they are on their way, and a repeated request waits for their result. The log keeps a salted digest
+of each key, and the seqs.
 """
 
+from array import array
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol
 
 from topics.log.seal.snapshot_state import Part
 from topics.log.topic import Topic
-from topics.log.write.key_chunk import KeyChunk
-from topics.storage import DIGEST_BYTES, Keys
-from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, accelerator, invalid
+from topics.storage import DIGEST_BYTES, Keys, encode_keys
+from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.log.write.all_keys import AllKeys
 
-# Keys that are over are let go when others come, so many chunks at a time: no write pays for all of them.
+# Expired keys are dropped so many chunks at a time when others come, so that no append pays for all of them.
 _CHUNKS_AT_ONCE = 4
-# Numbers up to here take 32 bytes. Once in ten million times, two of half a million keys agree in theirs; the
-# older one is then forgotten.
-_PLACES = (1 << 60) - 1
+# Integers of up to 60 bits take 32 bytes. Two of half a million keys share a slot once in ten million times;
+# the older one is then forgotten.
+_SLOTS = (1 << 60) - 1
+# Enough keys to share the overhead of a chunk, few enough to be searched.
+CHUNK_KEYS = 512
+_FULL_BYTES = CHUNK_KEYS * DIGEST_BYTES
+# More than a request has records.
+_RECORDS = 1 << 24
+_FIRST, _TIME, _INDEX, _WIDTH = 0, 1, 2, 3
 
 
-def checked_key(named: str | None, header: bytes | None) -> bytes:
-    """The key of a write that has one: the one that it names itself, else that of its header."""
-    key = named.encode() if named is not None else (header or b"").strip(b" \t")
+def check_key(key: bytes) -> None:
+    """Raise if an idempotency key is too long."""
     if len(key) > MAX_IDEMPOTENCY_KEY_BYTES:
         raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
-    return key
 
 
 def keys_kept_ms(topic: Topic, now_ms: int) -> int:
-    """How long the topic remembers keys at present: their window, unless there have been too many of them."""
+    """How long the topic remembers keys now: its window, unless there were too many keys."""
     window_ms = topic.config.idempotency_window_ms
     keys = topic.keys
     if keys is None or not keys.forgotten_ms:
@@ -42,72 +47,140 @@ def keys_kept_ms(topic: Topic, now_ms: int) -> int:
     return min(window_ms, max(now_ms - keys.forgotten_ms, 0))
 
 
-def place_of(digest: bytes) -> int:
-    """A digest is as good as chance: some of its bits tell it from nearly all others."""
-    return int.from_bytes(digest[:8], "little") & _PLACES
+def slot_of(digest: bytes) -> int:
+    """Some bits of a digest; they distinguish it from nearly all others."""
+    return int.from_bytes(digest[:8], "little") & _SLOTS
 
 
-def _no_places() -> "dict[int, KeyChunk]":
-    """Who remembers which place: a dictionary, or what does the same in less than half of the memory."""
-    native = accelerator.native
-    return {} if native is None else native.Places()
-
-
-def _places(digests: bytes) -> list[int]:
+def _slots(digests: bytes) -> list[int]:
     starts = range(0, len(digests), DIGEST_BYTES)
-    return [place_of(digests[start : start + DIGEST_BYTES]) for start in starts]
+    return [slot_of(digests[start : start + DIGEST_BYTES]) for start in starts]
+
+
+class KeyChunk:
+    """Some hundred keys in few bytes, the oldest first.
+
+    Digests lie one after the other. Keys that were written together share a row:
+
+        first seq i64 | time i64 | index of its first key × 2^24 + records i64
+
+    If `records` is 0, each key of the row stands for one record, from the first seq on. Otherwise the row has
+    one key, which stands for so many records. A row ends where the next one begins.
+    """
+
+    __slots__ = ("digests", "gone", "is_closed", "is_kept", "rows")
+
+    def __init__(self, *, is_kept: bool, digests: bytes = b"", rows: bytes = b"", gone: int = 0) -> None:
+        self.digests = bytearray(digests)
+        self.rows = array("q", rows)
+        # So many, the oldest, were let go.
+        self.gone = gone
+        # Whether a restart keeps them: those of class ephemeral go, as their records do.
+        self.is_kept = is_kept
+        # It takes no more: it is full, or has a key that is over and may come again.
+        self.is_closed = bool(digests)
+
+    def __len__(self) -> int:
+        """How many there were."""
+        return len(self.digests) // DIGEST_BYTES
+
+    def add(self, digest: bytes, first_seq: int, ts: int, count: int) -> None:
+        """Add the newest key, which stands for `count` records."""
+        at = len(self.digests) // DIGEST_BYTES
+        if count != 1 or not self._continues(at, first_seq, ts):
+            self.rows.extend((first_seq, ts, at * _RECORDS + (count if count > 1 else 0)))
+        self.digests += digest
+        if len(self.digests) >= _FULL_BYTES:
+            self.is_closed = True
+
+    def _continues(self, at: int, first_seq: int, ts: int) -> bool:
+        """Whether a key for one record belongs to the last row."""
+        rows = self.rows
+        if not rows or rows[_TIME - _WIDTH] != ts:
+            return False
+        begin, records = divmod(rows[_INDEX - _WIDTH], _RECORDS)
+        return not records and rows[_FIRST - _WIDTH] + at - begin == first_seq
+
+    # --- finding ----------------------------------------------------------------------------------------
+
+    def find(self, digest: bytes) -> int:
+        """The index of a key, or -1."""
+        at = self.digests.find(digest, self.gone * DIGEST_BYTES)
+        while at > 0 and at % DIGEST_BYTES:
+            at = self.digests.find(digest, at + 1)
+        return at // DIGEST_BYTES
+
+    def answer(self, index: int) -> tuple[int, int]:
+        """First seq and number of the records that were written with it."""
+        at = self._row_of(index)
+        begin, records = divmod(self.rows[at + _INDEX], _RECORDS)
+        first_seq = self.rows[at + _FIRST]
+        return (first_seq, records) if records else (first_seq + index - begin, 1)
+
+    def time(self, index: int) -> int:
+        return self.rows[self._row_of(index) + _TIME]
+
+    def index_at(self, ms: int) -> int:
+        """Keys from this index on were written then or later."""
+        rows = self.rows
+        row = bisect_left(range(len(rows) // _WIDTH), ms, key=lambda row: rows[row * _WIDTH + _TIME])
+        return rows[row * _WIDTH + _INDEX] // _RECORDS if row < len(rows) // _WIDTH else len(self)
+
+    def _row_of(self, index: int) -> int:
+        rows = self.rows
+        key = (index + 1) * _RECORDS
+        row = bisect_left(range(len(rows) // _WIDTH), key, key=lambda row: rows[row * _WIDTH + _INDEX])
+        return (row - 1) * _WIDTH
+
+    def digests_between(self, start: int, stop: int) -> bytes:
+        return bytes(self.digests[start * DIGEST_BYTES : stop * DIGEST_BYTES])
+
+    # --- taking back ------------------------------------------------------------------------------------
+
+    def length_at(self, head: int) -> int:
+        """How many belong to records up to this seq."""
+        size = len(self)
+        while size > self.gone:
+            first_seq, count = self.answer(size - 1)
+            if first_seq + count - 1 <= head:
+                break
+            size -= 1
+        return size
+
+    def cut(self, size: int) -> None:
+        """Keep so many. A snapshot that is being written may hold on to what there was."""
+        self.digests = self.digests[: size * DIGEST_BYTES]
+        stop = len(self.rows)
+        while stop and self.rows[stop - 1] // _RECORDS >= size:
+            stop -= _WIDTH
+        self.rows = self.rows[:stop]
+
+    def set_back(self, now_ms: int) -> None:
+        """No key is later than this. A snapshot that is being written may hold on to what there was."""
+        if self.rows and self.rows[_TIME - _WIDTH] > now_ms:
+            self.rows = self.rows[:]
+            for at in range(_TIME, len(self.rows), _WIDTH):
+                self.rows[at] = min(self.rows[at], now_ms)
+
+    # --- in snapshots -----------------------------------------------------------------------------------
+
+    def dump(self, head: int) -> tuple[int, Part, Part]:
+        """How many are gone, the digests, and the rows; without what belongs to records above this seq."""
+        # What was written together is committed together.
+        if self.is_closed and self.rows[-_WIDTH] <= head:
+            return self.gone, self.digests, memoryview(self.rows).cast("B")
+        copy = KeyChunk(is_kept=True, digests=bytes(self.digests), rows=self.rows.tobytes())
+        copy.cut(self.length_at(head))
+        return self.gone, copy.digests, copy.rows.tobytes()
 
 
 class Retry(Protocol):
-    """A write that may turn out to be the repetition of another."""
+    """A request that may repeat an earlier one."""
 
-    count: int
-
-    def answer_as(self, first_seq: int, count: int) -> None:
-        """It is one: these are the seqs that the first one got."""
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        """Take the result of the first request: the seqs of its records."""
 
     def fail(self, error: ApiError) -> None: ...
-
-
-class MaybeRetry(Exception):
-    """One of several writes that were to go together may be the repetition of another."""
-
-
-class KeyedWrite:
-    """The keys of one write: one for all its records, or one for each."""
-
-    __slots__ = ("_chunk", "_digests", "_keys", "_records")
-
-    def __init__(self, keys: "TopicKeys", chunk: KeyChunk, digests: bytes, records: int) -> None:
-        """`records`: for how many the only key stands; 0 if each stands for one."""
-        self._keys = keys
-        self._chunk = chunk
-        self._digests = digests
-        self._records = records
-
-    def encoded(self) -> bytes:
-        """For the frame that gets the records."""
-        digests = self._digests
-        return self._keys.all.frame_head(len(digests) // DIGEST_BYTES, self._records) + digests
-
-    def remember(self, first_seq: int, ts: int) -> None:
-        """The records have their seqs."""
-        digests = self._digests
-        self._chunk.add(digests, first_seq, ts, self._records)
-        self._keys.added(len(digests) // DIGEST_BYTES, ts)
-
-    def settle(self) -> None:
-        """The write is committed."""
-        if self._keys.waiters:
-            self._keys.answer_waiters()
-
-    def withdraw(self) -> None:
-        """The write is refused: the next one with the same key is the first."""
-        self._keys.withdraw(self._digests, self._chunk)
-
-    def fail(self, error: ApiError) -> None:
-        """The write cannot be committed."""
-        self._keys.fail(error)
 
 
 class TopicKeys:
@@ -115,7 +188,7 @@ class TopicKeys:
 
     __slots__ = (
         "all",
-        "by_place",
+        "by_slot",
         "chunks",
         "count",
         "forgotten_ms",
@@ -127,7 +200,7 @@ class TopicKeys:
     def __init__(self, topic: Topic, all_keys: "AllKeys") -> None:
         self.topic = topic
         self.all = all_keys
-        self.by_place: dict[int, KeyChunk] = _no_places()
+        self.by_slot: dict[int, KeyChunk] = {}
         self.chunks: list[KeyChunk] = []
         self.count = 0
         # Keys from before this time are over, even where the window reaches further back by now.
@@ -135,7 +208,7 @@ class TopicKeys:
         # When the last key was written that had to go before its window was over; 0 if there was none.
         self.forgotten_ms = 0
         # Retries of writes that are on their way: how many records those have, by their first seq.
-        self.waiters: dict[int, list[tuple[int, Retry]]] = {}
+        self.waiters: dict[int, list[tuple[Retry, int, bool]]] = {}
 
     def since(self, now_ms: int) -> int:
         """Keys of this time and later count."""
@@ -148,85 +221,82 @@ class TopicKeys:
         else:
             self.clear()
 
-    # --- writes -----------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------
 
-    def take(self, key: bytes, op: Retry, now_ms: int) -> KeyedWrite | None:
-        """Take the key for a write; None if it is a retry, which is answered now or when the first one is."""
-        digest = self.all.digest(key)
-        place = place_of(digest)
-        known = self.by_place.get(place)
+    def digest(self, key: bytes) -> bytes | None:
+        """Return the digest of a key; None if the topic remembers no keys. Raise if the key is too long."""
+        if len(key) > MAX_IDEMPOTENCY_KEY_BYTES:
+            check_key(key)
+        if not self.topic.config.idempotency_window_ms:
+            return None
+        hasher = self.all.hasher.copy()
+        hasher.update(key)
+        return hasher.digest()
+
+    def find(self, digest: bytes, now_ms: int) -> tuple[int, int] | None:
+        """First seq and number of the records that a known key stands for; None if the key is new."""
+        known = self.by_slot.get(int.from_bytes(digest[:8], "little") & _SLOTS)
         at = -1 if known is None else known.find(digest)
-        if known is not None and at >= 0:
-            if known.time(at) >= self.since(now_ms):
-                self._answer(op, *known.answer(at))
-                return None
-            # It is over and comes again; no chunk has a key twice.
-            known.is_closed = True
-        chunk = self.by_place[place] = self._open_chunk(self.topic.config.durability != "ephemeral")
-        return KeyedWrite(self, chunk, digest, op.count if op.count > 1 else 0)
+        if known is None or at < 0 or known.time(at) < self.since(now_ms):
+            return None
+        return known.answer(at)
 
-    def take_each(self, keys: list[bytes]) -> KeyedWrite:
-        """The same for records that are written together, each with a key of its own.
+    def remember(self, taken: dict[bytes, tuple[int, int]], ts: int) -> None:
+        """Remember keys by their digest, with first seq and number of the records of each."""
+        is_kept = self.topic.config.durability != "ephemeral"
+        for digest, (first_seq, count) in taken.items():
+            self._add(digest, first_seq, count, ts, is_kept=is_kept)
+        self._added(len(taken), ts)
 
-        Raises `MaybeRetry`, with no key taken, when one of them should be looked at by itself.
-        """
-        by_place = self.by_place
-        chunk = self._open_chunk(self.topic.config.durability != "ephemeral")
-        digests: list[bytes] = []
-        for key in keys:
-            digest = self.all.digest(key)
-            place = place_of(digest)
-            if place in by_place:
-                # With the chunk, if it was opened for them: none stays empty where others come behind it.
-                self.withdraw(b"".join(digests), chunk)
-                raise MaybeRetry
-            by_place[place] = chunk
-            digests.append(digest)
-        return KeyedWrite(self, chunk, b"".join(digests), 0)
+    def encoded(self, taken: dict[bytes, tuple[int, int]], first_seq: int) -> bytes:
+        """The keys as the frame has them whose records begin with `first_seq`."""
+        offsets, counts = array("I"), array("I")
+        for first, count in taken.values():
+            offsets.append(first - first_seq)
+            counts.append(count)
+        return encode_keys(self.all.salt, offsets, counts, b"".join(taken))
 
-    def _open_chunk(self, is_kept: bool) -> KeyChunk:
-        """The one that takes the next keys."""
+    def _add(self, digest: bytes, first_seq: int, count: int, ts: int, *, is_kept: bool) -> None:
+        slot = slot_of(digest)
+        known = self.by_slot.get(slot)
+        if known is not None:
+            known.is_closed = True  # the key had expired and comes again: no chunk has a key twice
         chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or chunk.is_closed or chunk.is_kept is not is_kept:
             chunk = KeyChunk(is_kept=is_kept)
             self.chunks.append(chunk)
-        return chunk
+        self.by_slot[slot] = chunk
+        chunk.add(digest, first_seq, ts, count)
 
-    def added(self, count: int, ts: int) -> None:
-        all_keys = self.all
+    def _added(self, count: int, ts: int) -> None:
         self.count += count
-        all_keys.count += count
-        if self.count > all_keys.most_a_topic or all_keys.count > all_keys.most:
-            all_keys.enforce_bounds(self, ts)
-
-    def withdraw(self, digests: bytes, chunk: KeyChunk) -> None:
-        self.take_back(self.topic.assigned)
-        self._unlink(digests, chunk)
+        self.all.added(self, count, ts)
 
     def _unlink(self, digests: bytes, chunk: KeyChunk) -> None:
-        by_place = self.by_place
-        for place in _places(digests):
-            if by_place.get(place) is chunk:
-                del by_place[place]
+        by_slot = self.by_slot
+        for slot in _slots(digests):
+            if by_slot.get(slot) is chunk:
+                del by_slot[slot]
 
-    # --- retries ----------------------------------------------------------------------------------------
+    # --- repeated requests ------------------------------------------------------------------------------
 
-    def _answer(self, op: Retry, first_seq: int, count: int) -> None:
+    def answer(self, request: Retry, first_seq: int, count: int, with_seqs: bool) -> None:
+        """Give a repeated request the result of the first one, now or when that is committed."""
         if first_seq > self.topic.head:
-            self.waiters.setdefault(first_seq, []).append((count, op))
+            self.waiters.setdefault(first_seq, []).append((request, count, with_seqs))
         else:
-            op.answer_as(first_seq, count)
+            request.repeated(self.topic, first_seq, count, with_seqs)
 
     def answer_waiters(self) -> None:
         for first_seq in [seq for seq in self.waiters if seq <= self.topic.head]:
-            for count, retry in self.waiters.pop(first_seq):
-                retry.answer_as(first_seq, count)
+            for request, count, with_seqs in self.waiters.pop(first_seq):
+                request.repeated(self.topic, first_seq, count, with_seqs)
 
     def fail(self, error: ApiError) -> None:
-        """Writes above the last seq that is given out now were taken back, and their keys with them."""
+        """Fail the requests that repeat one whose seqs were taken back."""
         for first_seq in [seq for seq in self.waiters if seq > self.topic.assigned]:
-            for _, retry in self.waiters.pop(first_seq):
-                retry.fail(error)
+            for request, *_ in self.waiters.pop(first_seq):
+                request.fail(error)
 
     # --- letting go -------------------------------------------------------------------------------------
 
@@ -258,7 +328,7 @@ class TopicKeys:
             early = upto - max(chunk.index_at(since), chunk.gone)
             if early > 0:
                 self.forgotten_ms = chunk.time(upto - 1)
-                self.all.forgotten += early
+                self.all.forgot_early(early)
             self._let_go(chunk, upto)
 
     def set_back(self, shown_ms: int, now_ms: int) -> None:
@@ -278,15 +348,15 @@ class TopicKeys:
         self._unlink(chunk.digests_between(chunk.gone, upto), chunk)
         chunk.gone = upto
         self.count -= gone
-        self.all.count -= gone
+        self.all.removed(gone)
         if upto == len(chunk):
             self.chunks.remove(chunk)
             if not self.chunks:
-                self.by_place = _no_places()  # it does not shrink by itself
+                self.by_slot = {}  # it does not shrink by itself
 
     def clear(self) -> None:
-        self.all.count -= self.count
-        self.by_place, self.chunks, self.count = _no_places(), [], 0
+        self.all.removed(self.count)
+        self.by_slot, self.chunks, self.count = {}, [], 0
 
     def take_back(self, head: int) -> None:
         """Forget what belongs to records above `head`."""
@@ -296,7 +366,7 @@ class TopicKeys:
             self._unlink(chunk.digests_between(size, before), chunk)
             chunk.cut(size)
             self.count -= before - size
-            self.all.count -= before - size
+            self.all.removed(before - size)
             if size > chunk.gone:
                 return
             self.chunks.pop()
@@ -304,16 +374,11 @@ class TopicKeys:
     # --- over a restart ---------------------------------------------------------------------------------
 
     def replay(self, keys: Keys, first_seq: int, ts: int) -> None:
-        """The keys of a frame that was read back."""
-        for at, place in enumerate(_places(keys.digests)):
-            known = self.by_place.get(place)
-            if known is not None:
-                known.is_closed = True  # it was over then
-            chunk = self.by_place[place] = self._open_chunk(is_kept=True)
+        """Remember the keys of a frame that was read back."""
+        for at, (offset, count) in enumerate(zip(keys.offsets, keys.counts, strict=True)):
             digest = keys.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
-            first, records = first_seq + keys.offsets[at], keys.counts[at]
-            chunk.add(digest, first, ts, records if records > 1 else 0)
-        self.added(len(keys.counts), ts)
+            self._add(digest, first_seq + offset, count, ts, is_kept=True)
+        self._added(len(keys.counts), ts)
 
     def dump(self) -> list[tuple[int, Part, Part]]:
         """The chunks that a restart keeps, as far as their records are committed."""
@@ -322,9 +387,9 @@ class TopicKeys:
     def load(self, chunks: list[tuple[int, bytes, bytes]]) -> None:
         for gone, digests, rows in chunks:
             chunk = KeyChunk(is_kept=True, digests=digests, rows=rows, gone=gone)
-            places = _places(chunk.digests_between(gone, len(chunk)))
-            for place in places:
-                self.by_place[place] = chunk
+            slots = _slots(chunk.digests_between(gone, len(chunk)))
+            for slot in slots:
+                self.by_slot[slot] = chunk
             self.chunks.append(chunk)
-            self.count += len(places)
-            self.all.count += len(places)
+            self.count += len(slots)
+            self.all.loaded(len(slots))

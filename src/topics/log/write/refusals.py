@@ -15,8 +15,8 @@ from threading import Event
 
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
-from topics.storage import Journal, PendingWrite, Reserve, is_full, void_frames
-from topics.values import ApiError, OutcomeUnknown, WritesOff
+from topics.storage import FrameDraft, Journal, PendingWrite, Reserve, is_full, void_frames
+from topics.values import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 
 log = logging.getLogger("topics.commit")
 
@@ -58,8 +58,8 @@ class Refusals:
         # Operations that are not ready, and those of the same topics behind them, in order; and those topics.
         self._held: list[Op] = []
         self._held_topics: set[Topic] = set()
-        self._under_way: GroupWrite | None = None
-        self._unsynced: list[Op] = []
+        self.under_way: GroupWrite | None = None
+        self.unsynced: list[Op] = []
         self._syncing: list[Op] = []
         # What is answered to every operation from now on, or to those that make the log larger; and why.
         self.failure: ApiError | None = None
@@ -87,13 +87,14 @@ class Refusals:
                 return []
             self.note_full()
             keep = self._reserve.half if any(op.grows for op in ops) else 0
-            size = sum(len(buffer) for op in ops for buffer in op.buffers)
+            size = sum(frame.size for op in ops for frame in op.frames)
             if not self._reserve.give(size, keep=keep):
                 ops = self._refuse(ops)
                 if not ops:
                     return []
             try:
-                self._journal.write([buffer for op in ops for buffer in op.buffers])
+                # Some may have been left out: the others get new positions, and so new headers.
+                self._journal.write(frames_of(ops))
                 return ops
             except (OSError, MemoryError) as another:
                 error = another
@@ -177,7 +178,12 @@ class Refusals:
     ) -> None:
         """No retry: after a failed write or sync there is no telling what the disk holds."""
         why = str(cause) or type(cause).__name__
-        message = f"storage refused the commit: {why}; writes are off until restart"
+        what = (
+            "the log contradicts itself"
+            if isinstance(cause, InvariantViolated)
+            else "storage refused the commit"
+        )
+        message = f"{what}: {why}; writes are off until restart"
         if self.failure is None:
             log.error("%s", message)
         self._fail_all(WritesOff.STORAGE_FAILED, message, refused=refused, torn=torn, doubtful=doubtful)
@@ -200,8 +206,8 @@ class Refusals:
         # The first final reason is what the operator has to see to.
         if self.off in (None, WritesOff.DISK_FULL):
             self.off = off
-        under_way, self._under_way = self._under_way, None
-        landed = [*self._syncing, *self._unsynced]
+        under_way, self.under_way = self.under_way, None
+        landed = [*self._syncing, *self.unsynced]
         if under_way is not None:
             under_way.wait()
             if under_way.has_landed:
@@ -209,7 +215,7 @@ class Refusals:
             elif not torn:  # otherwise it is the one
                 torn = under_way.ops
         refused = [*refused, *self._held, *self.waiting]
-        self._syncing, self._unsynced, self.waiting = [], [], []
+        self._syncing, self.unsynced, self.waiting = [], [], []
         self._held, self._held_topics = [], set()
         unknown = OutcomeUnknown(message)
         outcomes: list[tuple[Op, ApiError]] = [(op, unknown) for op in doubtful]
@@ -233,7 +239,7 @@ class Refusals:
         """Whether nothing is left of what was written and has not taken effect."""
         try:
             if landed:
-                void_frames(self._journal, [op.buffers for op in landed])
+                void_frames(self._journal, [op.span for op in landed if op.frames])
             return True
         except (OSError, MemoryError) as error:
             return self._cannot_tell(error)
@@ -242,6 +248,11 @@ class Refusals:
     def _cannot_tell(error: Exception) -> bool:
         log.error("what was refused may be there after a restart: %s; its writers get no answer", error)
         return False
+
+
+def frames_of(ops: list[Op]) -> list[FrameDraft]:
+    """Return the frames of all operations, in order."""
+    return [frame for op in ops for frame in op.frames]
 
 
 def without_built_on(ops: list[Op], refused_topics: set[Topic], refused: list[Op]) -> list[Op]:

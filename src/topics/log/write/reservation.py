@@ -1,8 +1,8 @@
-"""Seqs are reserved ahead of use, so that a power failure cannot lead to one being handed out twice.
+"""Seq reservations: no seq is assigned twice, whatever a power failure takes.
 
-A reservation is a journal frame that must be on disk before a seq inside it is acknowledged. Steps double
-with use: a busy topic reserves seldom, an idle one little. The next step is asked for before the current one
-is used up, so writers of unsynced classes normally never wait for it.
+A reservation is a journal frame that must be on disk before a seq inside it is acknowledged. Its size doubles
+with use, so that a busy topic reserves seldom. The next one is requested before the current one is used up,
+so appends of unsynced classes normally do not wait for it.
 """
 
 import msgspec
@@ -10,17 +10,17 @@ import msgspec
 from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
-from topics.storage import Kind
+from topics.storage import FrameDraft, Kind
 from topics.values import ApiError
 
 
 class ReserveOp(Op):
-    """Extends a reservation in the background. It belongs to no topic's order: no write waits behind it."""
+    """Extend a reservation in the background. It belongs to no topic's order: no append waits for it."""
 
     __slots__ = ("reserves_for", "upto")
 
-    def __init__(self, buffers: list[bytes], topic: Topic) -> None:
-        super().__init__(buffers, None, sync=True)
+    def __init__(self, frame: FrameDraft, topic: Topic) -> None:
+        super().__init__([frame], None, sync=True)
         self.reserves_for = topic
         self.upto = topic.reserve_asked
 
@@ -35,25 +35,28 @@ class ReserveOp(Op):
 
 
 def cover(core: Core, topic: Topic, last_seq: int, op: Op) -> int:
-    """Make `op` wait for a reservation that reaches `last_seq`; returns how far it will reach."""
+    """Make `op` wait for a reservation that reaches `last_seq`; return the end of that reservation."""
     op.sync = True
     if last_seq > topic.reserve_asked:
-        op.buffers += _ask(core, topic, last_seq, last_seq - topic.assigned)
+        op.frames.append(_request(core, topic, last_seq, last_seq - topic.assigned))
     return topic.reserve_asked
 
 
 def extend_if_short(core: Core, topic: Topic) -> None:
+    """Request the next reservation if most of the current one is used.
+
+    If there is no room for the request now, the next append makes it.
+    """
     if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
         try:
-            core.queue.submit(ReserveOp(_ask(core, topic, topic.assigned), topic))
+            core.queue.submit(ReserveOp(_request(core, topic, topic.assigned), topic))
         except (ApiError, MemoryError):
-            # Otherwise the next write would take for asked what no frame asks for.
+            # Without this, the next append would assume a reservation that was never journalled.
             topic.withdraw_reservation()
-            raise
 
 
-def _ask(core: Core, topic: Topic, from_seq: int, at_least: int = 0) -> list[bytes]:
+def _request(core: Core, topic: Topic, from_seq: int, at_least: int = 0) -> FrameDraft:
     upto = topic.ask_reservation(from_seq, at_least)
     core.witness.reserved(upto)
     payload = msgspec.msgpack.encode(upto)
-    return core.journal.frame(Kind.RESERVE, payload, topic_id=topic.id, ts=core.now())
+    return FrameDraft(Kind.RESERVE, payload, topic_id=topic.id, ts=core.now())

@@ -8,9 +8,7 @@ import pytest
 
 from tests.http.queue_app import QueueApp
 from tests.support import raw_request
-from topics.log.write.append_request import parse_append
-
-RECORD = parse_append(b'{"records":[{"data":"new"}]}', None)
+from tests.support.appending import append
 
 
 @pytest.fixture
@@ -26,7 +24,7 @@ def arrives(app: QueueApp, data: bytes) -> None:
 
 def writes(app: QueueApp, topic: str) -> None:
     """On the loop: committed before anything else happens there."""
-    app.app.node.engine.append(topic, RECORD, lambda _: None, lambda _: None)
+    append(app.app.node.engine, topic, b'{"records":[{"data":"new"}]}', lambda _: None, pytest.fail)
     app.app.node.engine.queue.sync_now()
 
 

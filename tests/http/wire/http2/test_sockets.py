@@ -169,8 +169,8 @@ def test_a_socket_that_does_not_read_is_not_heard_and_holds_up_no_other(
     other = Socket(client)
     other.say(op="ping", request_id="other")
     assert other.message()["request_id"] == "other"
-    lane = held._held._connection
-    assert len(lane._held_input) > 10_000
+    stream = held._held._channel
+    assert len(stream._held_input) > 10_000
     # Reading again, it gets the records, and every answer.
     client._reads = True
     client.h2.increment_flow_control_window(1 << 24, deaf.stream)
@@ -178,5 +178,5 @@ def test_a_socket_that_does_not_read_is_not_heard_and_holds_up_no_other(
     pongs = 0
     while pongs < 300:
         pongs += deaf.message()["op"] == "pong"
-    assert not lane._held_input
-    assert lane._held_size == 0
+    assert not stream._held_input
+    assert stream._held_size == 0

@@ -76,7 +76,7 @@ class QueueRoutes:
         return queue_of(exchange, self._service, self._queues)
 
     def claim(self, exchange: Exchange) -> None:
-        self._service.doors.read_copied(exchange, exchange.name, self._claim)
+        self._service.admission.read_copied(exchange, exchange.name, self._claim)
 
     def _claim(self, exchange: Exchange) -> None:
         body = decode(exchange, _claim)
@@ -85,7 +85,7 @@ class QueueRoutes:
         lease_ms = None if body.lease_ms is None else lease_length(body.lease_ms)
         wait_ms = clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms")
         queue = self._queue(exchange)
-        self._service.doors.read(exchange.name, is_noted=False)
+        self._service.admission.read(exchange.name, is_noted=False)
         config = queue.topic.config
 
         def done(claim: Claim) -> None:

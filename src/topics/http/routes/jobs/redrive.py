@@ -125,7 +125,7 @@ class RedriveRoutes:
         def work() -> None:
             walk.move(part, done, fail)
 
-        await self._service.doors.append_in_turn(part.target.name, part.size, work)
+        await self._service.admission.enter_in_turn(part.target.name, part.size, work)
         await moved
 
 

@@ -13,10 +13,10 @@ from topics.http.routes.jobs.desk import Desk, Desks
 from topics.http.routes.jobs.queues import queue_of
 from topics.http.routes.service import Service
 from topics.http.wire import event_stream as sse
-from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S, FedConnection
 from topics.http.wire.routing import Route
+from topics.http.wire.stream import Stream
 from topics.values import MAX_CLAIM, ApiError, invalid
 
 HEARTBEAT_S = 15.0
@@ -60,7 +60,7 @@ class WorkRoutes:
         most = min(_number(exchange.query("max")) or 1, MAX_CLAIM)
         lease_ms = _number(exchange.query("lease_ms"))
         queue = queue_of(exchange, self._service, self._queues)
-        self._service.doors.read(exchange.name, is_noted=False)
+        self._service.admission.read(exchange.name, is_noted=False)
         give_back = self._slots.take(exchange.key)
         desk = self.desks.at(queue)
         held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)

@@ -1,22 +1,22 @@
 """Bulk writes over HTTP: an Arrow stream, each record batch of which is written whole or not at all."""
 
 import asyncio
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from topics.flow.large_writes import get_ready
+from topics.flow.large_appends import append_large, is_large
 from topics.http.door.keys import WRITE
 from topics.http.late_imports import load
 from topics.http.routes.service import Service, answer
 from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import LARGE_BYTES, AppendOp, AppendRequest, checked_key, column_request
+from topics.log import Append, AppendOp, Topic, check_key
 from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
 
 if TYPE_CHECKING:
-    from topics.log.write.arrow_batch import ColumnBatch
+    from topics.codec import Write
 
 
 # Decoding more than this would hold up all other requests, so it is left to a thread.
@@ -45,52 +45,104 @@ class BulkAppendRoutes:
     async def append(self, exchange: Exchange) -> None:
         require_arrow(exchange)
         named, header = exchange.query("idempotency_key"), exchange.header(b"idempotency-key")
-        key = None if named is None and header is None else checked_key(named, header)
+        key = named.encode() if named is not None else None if header is None else header.strip(b" \t")
+        if key is not None:
+            check_key(key)
         batches = await checked_batches(exchange, self._service.settings.max_body_bytes)
         if not any(batch.count for batch in batches):
             raise invalid("the stream holds no rows")
         await BulkAppend(self._service, exchange, key).run(batches)
 
 
+@dataclass(slots=True, frozen=True)
+class Committed:
+    """The result of one record batch."""
+
+    topic: Topic
+    first_seq: int
+    count: int
+    created: bool = False
+    deduped: bool = False
+    wal_ms: float = 0.0
+    fsync_ms: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        last_seq = self.first_seq + self.count - 1
+        return {
+            "first_seq": self.first_seq,
+            "last_seq": last_seq,
+            "count": self.count,
+            "deduped": self.deduped,
+        }
+
+
+_NOTHING = {"first_seq": None, "last_seq": None, "count": 0, "deduped": False}
+
+
+class BatchAppend(Append):
+    """The append of one record batch."""
+
+    __slots__ = ("_result",)
+
+    def __init__(
+        self,
+        name: str,
+        write: "Write",
+        key: bytes | None,
+        create: bool | None,
+        misnamed: Misnamed | None,
+        result: "asyncio.Future[Committed]",
+    ) -> None:
+        super().__init__(name, write=write, key=key, create=create, misnamed=misnamed)
+        self._result = result
+
+    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
+        fsync_ms = op.fsync_ms if op.topic.config.durable else 0.0
+        self._settle(Committed(op.topic, first_seq, count, op.created_by is self, False, op.wal_ms, fsync_ms))
+
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        self._settle(Committed(topic, first_seq, count, deduped=True))
+
+    def _settle(self, committed: Committed) -> None:
+        # The one who waits may have been cancelled meanwhile, because the server stops.
+        if not self._result.done():
+            self._result.set_result(committed)
+
+    def fail(self, error: ApiError) -> None:
+        if not self._result.done():
+            self._result.set_exception(error)
+
+
 class BulkAppend:
-    """One bulk write: every batch goes through the same door as a JSON write, and is answered for in turn."""
+    """One bulk append: every record batch is admitted like a JSON append, and has a result of its own."""
 
     def __init__(self, service: Service, exchange: Exchange, key: bytes | None) -> None:
         self._service = service
         self._exchange = exchange
         self._key = key
         self._create = create_flag(exchange)
-        # Batches on their way to disk, and their answers.
-        self._submitted: list[tuple[int, asyncio.Future[AppendOp]]] = []
+        # Batches on their way to disk, and their results.
+        self._submitted: list[tuple[int, asyncio.Future[Committed]]] = []
         self._results: list[dict[str, Any]] = []
         self._created = False
         self._head_seq = self._epoch = 0
         self._wal_ms = self._fsync_ms = 0.0
 
-    async def run(self, batches: "list[ColumnBatch]") -> None:
-        doors, name = self._service.doors, self._exchange.name
+    async def run(self, batches: "list[Write]") -> None:
         refusal: ApiError | None = None
-        for index, batch in enumerate(batches):
-            if batch.count:
-                request = self._request(index, batch)
-                # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
-                patient = bool(self._submitted)
+        for index, write in enumerate(batches):
+            if write.count:
                 try:
-                    if batch.size > LARGE_BYTES:
-                        await get_ready(self._service.engine, doors, name, request, patient=patient)
-                        self._submit(index, request)
-                    else:
-                        submit = partial(self._submit, index, request)
-                        await doors.append_in_turn(name, batch.size, submit, patient=patient)
+                    await self._append(index, write)
                 except ApiError as error:
                     refusal = error
                     break
-            # Rendering is work for the processor: others get their turn between two batches.
+            # Encoding is work for the processor: others get their turn between two batches.
             await asyncio.sleep(0)
-        self._results = [_result(None) for _ in batches]
-        for index, done in self._submitted:
+        self._results = [_NOTHING for _ in batches]
+        for index, result in self._submitted:
             try:
-                self._note(index, await done)
+                self._note(index, await result)
             except OutcomeUnknown:
                 raise
             except ApiError as error:
@@ -99,28 +151,37 @@ class BulkAppend:
             raise self._refused(refusal)
         self._answer()
 
-    def _request(self, index: int, batch: "ColumnBatch") -> AppendRequest:
-        # The index is part of the identity: a retry repeats exactly the batches that were committed.
+    async def _append(self, index: int, write: "Write") -> None:
+        service, exchange = self._service, self._exchange
+        result: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        # The index is part of the key: a retry repeats exactly the batches that were committed.
         key = None if self._key is None else b"%b\0%d" % (self._key, index)
-        return column_request(batch, create=self._create, idempotency_key=key)
+        request = BatchAppend(exchange.name, write, key, self._create, exchange.misnamed, result)
+        # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
+        is_patient = bool(self._submitted)
+        is_new = service.engine.find(exchange.name) is None
 
-    def _submit(self, index: int, request: AppendRequest) -> None:
-        done: asyncio.Future[AppendOp] = asyncio.get_running_loop().create_future()
-        exchange = self._exchange
-        self._service.append(
-            exchange.name, request, exchange.key, settler(done), refuser(done), exchange.misnamed
-        )
-        self._submitted.append((index, done))
+        def submit() -> None:
+            service.engine.append(request)
+            # A refusal is known at once, so that no batch after the refused one is appended.
+            service.engine.queue.assign_pending()
 
-    def _note(self, index: int, op: AppendOp) -> None:
-        self._results[index] = _result(op)
-        self._created = self._created or op.created
-        self._head_seq = max(self._head_seq, op.head_seq)
-        assert op.topic is not None
-        self._epoch = op.topic.id
-        self._wal_ms += op.wal_ms
-        if op.topic.config.durable:
-            self._fsync_ms = max(self._fsync_ms, op.fsync_ms)
+        if is_large(write.count, write.size):
+            await append_large(service.engine, service.admission, request, [write], is_patient=is_patient)
+        else:
+            await service.admission.enter_in_turn(exchange.name, write.size, submit, is_patient=is_patient)
+        if is_new or result.done():
+            # The refusal of a request that creates its topic is known when the topic is committed.
+            await result
+        self._submitted.append((index, result))
+
+    def _note(self, index: int, committed: Committed) -> None:
+        self._results[index] = committed.as_json()
+        self._created = self._created or committed.created
+        self._head_seq = max(self._head_seq, committed.first_seq + committed.count - 1)
+        self._epoch = committed.topic.id
+        self._wal_ms += committed.wal_ms
+        self._fsync_ms = max(self._fsync_ms, committed.fsync_ms)
 
     def _refused(self, refusal: ApiError) -> ApiError:
         """What was committed before the refusal stays, so the caller is told what that is."""
@@ -145,33 +206,18 @@ class BulkAppend:
         )
 
 
-def settler(done: asyncio.Future[Any]) -> Callable[[Any], None]:
-    """Sets the result unless the one who waited was cancelled meanwhile (the server stops)."""
-    return lambda result: None if done.done() else done.set_result(result)
-
-
-def refuser(done: asyncio.Future[Any]) -> Callable[[ApiError], None]:
-    return lambda error: None if done.done() else done.set_exception(error)
-
-
-def _result(op: AppendOp | None) -> dict[str, Any]:
-    if op is None:
-        return {"first_seq": None, "last_seq": None, "count": 0, "deduped": False}
-    return {"first_seq": op.first_seq, "last_seq": op.last_seq, "count": op.count, "deduped": op.deduped}
-
-
 def require_arrow(exchange: Exchange) -> None:
     if not (exchange.header(b"content-type") or b"").strip().lower().startswith(ARROW):
         raise ApiError("unsupported_media_type", f"the body must be declared as {ARROW.decode()}")
 
 
-async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[ColumnBatch]":
+async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[Write]":
     """Every batch of the body, all of them checked before the first one is written."""
     await load("topics.log.write.arrow_batch")
     from topics.log.write.arrow_batch import check_stream
     from topics.log.write.arrow_messages import unfolded_size
 
-    def check() -> "list[ColumnBatch]":
+    def check() -> "list[Write]":
         note_columns(exchange, COLUMNS)
         return check_stream(exchange.body, max_bytes)
 

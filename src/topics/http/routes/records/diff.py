@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics import codec
 from topics.http.door.keys import READ, ApiKey
 from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, elapsed_ms
@@ -18,7 +19,6 @@ from topics.values import (
     MAX_READ_BYTES,
     MAX_WAIT_MS,
     Form,
-    accelerator,
     topic_not_found,
 )
 
@@ -44,13 +44,13 @@ _SHAPES[False, True] = STORED  # the very object, which reads know without askin
 class DiffRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._doors = service.doors
+        self._admission = service.admission
 
     def routes(self) -> list[Route]:
         return [Route("POST", "/v0/topics/:topic/diff", self.diff, scopes=READ, body=Body.OPTIONAL)]
 
     def diff(self, exchange: Exchange) -> None:
-        self._doors.read_in_turn(exchange, exchange.name, len(exchange.body), self._diff)
+        self._admission.read_in_turn(exchange, exchange.name, len(exchange.body), self._diff)
 
     def _diff(self, exchange: Exchange) -> None:
         # Not through `decode`: one call less where most reads come along.
@@ -58,7 +58,7 @@ class DiffRoutes:
         read = Read(body)
         if exchange.misnamed is not None:
             self._service.topic(exchange)
-        read.answer(self._service, exchange, self._doors.read(exchange.name))
+        read.answer(self._service, exchange, self._admission.read(exchange.name))
 
 
 class Read:
@@ -124,15 +124,7 @@ def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
             b',"cold_segments_read":%d' % page.cold_reads if page.cold_reads else b"",
         )
     )
-    return joined_page(b'{"topic":"%b","records":[' % topic.name_json, page.rows, after)
-
-
-def joined_page(before: bytes, rows: bytes, after: bytes) -> bytes:
-    native = accelerator.native
-    if native is not None:
-        return native.page(before, rows, after)  # type: ignore[no-any-return]
-    # A view spares a copy of the whole page.
-    return b"".join((before, memoryview(rows.replace(b"\n", b","))[:-1] if rows else b"", after))
+    return codec.page(b'{"topic":"%b","records":[' % topic.name_json, page.rows, after)
 
 
 class ParkedRead:
@@ -183,5 +175,5 @@ class ParkedRead:
 
     def _answer(self, page: Page) -> None:
         # The client has been reading all the while, not only when the wait began.
-        self._service.doors.note_read(self._topic)
+        self._service.admission.note_read(self._topic)
         self._exchange.reply(render_page(self._exchange, self._topic, page))

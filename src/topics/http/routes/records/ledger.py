@@ -24,7 +24,7 @@ class LedgerRoutes:
         count = None if buckets is None else _count(buckets)
         after = seq_at_start_of_page(exchange)
         first, last = exchange.query_number("from") or 0, exchange.query_number("to")
-        await self._service.doors.copied(exchange.name)
+        await self._service.admission.copied(exchange.name)
         topic = self._service.current_topic(exchange)
         if count is None:
             after = max(after, topic.seq_base - 1, first - 1)

@@ -48,7 +48,7 @@ _array = msgspec.json.Decoder(list[Any])
 class RecordRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._doors = service.doors
+        self._admission = service.admission
 
     def routes(self) -> list[Route]:
         every = "/v0/topics/:topic/records"
@@ -58,13 +58,13 @@ class RecordRoutes:
         ]
 
     def list(self, exchange: Exchange) -> None:
-        self._doors.read_in_turn(exchange, exchange.name, 0, self._list)
+        self._admission.read_in_turn(exchange, exchange.name, 0, self._list)
 
     def _list(self, exchange: Exchange) -> None:
         last = exchange.query_number("last")
         read = _read(exchange, last)
         self._service.topic(exchange)
-        topic = self._doors.read(exchange.name)
+        topic = self._admission.read(exchange.name)
         if last is None:
             read.answer(self._service, exchange, topic)
         else:
@@ -85,12 +85,12 @@ class RecordRoutes:
         read.answer(self._service, exchange, topic)
 
     def show(self, exchange: Exchange) -> None:
-        self._doors.read_copied(exchange, exchange.name, self._show)
+        self._admission.read_copied(exchange, exchange.name, self._show)
 
     def _show(self, exchange: Exchange) -> None:
         seq = _seq(exchange.params[0])
         self._service.topic(exchange)
-        topic = self._doors.read(exchange.name)
+        topic = self._admission.read(exchange.name)
         detail: dict[str, Any] = {"topic": topic.name, "seq": seq}
         if not topic.seq_base <= seq <= topic.head:
             raise ApiError("record_not_found", f'"{topic.name}" has no record {seq}', detail)

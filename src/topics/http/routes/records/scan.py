@@ -56,8 +56,8 @@ class ScanRoutes:
 
         request = _request(decode(exchange, _scan) if exchange.body else ScanBody())
         self._service.topic(exchange)
-        await self._service.doors.copied(exchange.name)
-        topic = self._service.doors.read(exchange.name)
+        await self._service.admission.copied(exchange.name)
+        topic = self._service.admission.read(exchange.name)
         scan = Scan(self._engine, topic, request)
         stream = ArrowStream(scan.schema, _about(scan))
         body = _next(scan, stream)

@@ -28,11 +28,11 @@ class SegmentRoutes:
         ]
 
     def take(self, exchange: Exchange) -> None:
-        self._service.doors.read_copied(exchange, exchange.name, self._take)
+        self._service.admission.read_copied(exchange, exchange.name, self._take)
 
     def _take(self, exchange: Exchange) -> None:
         self._service.topic(exchange)
-        topic = self._service.doors.read(exchange.name)
+        topic = self._service.admission.read(exchange.name)
         view = self._pins.take(topic)
         body = {
             **_lease(view),

@@ -9,9 +9,9 @@ from topics.flow.watch.subscription import Delivery, Subscription, WatchOptions
 from topics.http.door.keys import is_revoked
 from topics.http.routes.fields import clamped
 from topics.http.wire import event_stream as sse
-from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedWatcher
+from topics.http.wire.stream import Stream
 from topics.values import Settings
 
 DEFAULT_FRAME_BYTES = 256 * 1024

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from topics import codec
+from topics.flow.large_appends import LARGE_BYTES
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import Subscription
 from topics.http.door.keys import ADMIN, READ, WRITE, is_revoked
@@ -15,7 +17,6 @@ from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.service import Service
 from topics.http.routes.streams.socket_publishing import (
     MISTAKES,
-    PUBLISH,
     Message,
     NotACommand,
     Publication,
@@ -27,7 +28,6 @@ from topics.http.wire.event_stream import REVOKED, Heartbeats
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PING_S
 from topics.http.wire.routing import Route
-from topics.log import LARGE_BYTES, cut_records
 from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, limit_reached, undecodable
 
 if TYPE_CHECKING:
@@ -168,21 +168,22 @@ class SocketRoutes:
         return envelope.op
 
     async def _obey_large(self, publication: Publication) -> None:
-        """What is more than a publish can be is refused; what is large otherwise is the white space in it."""
+        """Obey a large message. Without its records, it has to be small."""
         message, socket = publication.message, publication.queue.socket
         try:
-            cut = await asyncio.to_thread(cut_records, message.text)
+            around = await asyncio.to_thread(codec.without_records, message.text)
         except ApiError as error:
             if error.code == "invalid_request":
                 raise NotACommand(error.message) from None
             raise
-        message.text = cut.around
+        whole, message.text = message.text, around
         if self._envelope(message) != "publish":
             self._obey(socket, message)
             publication.is_over = True
             return
         publication.topic = self._judge(socket, message)
-        await publication.write_large(cut)
+        message.text = whole
+        await publication.append_large()
 
     def on_binary(self, socket: "Socket") -> None:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
@@ -258,7 +259,7 @@ class SocketRoutes:
 def _note_names(message: Message) -> None:
     """Something is wrong with it already; the names in it are told together with that."""
     with suppress(ApiError):
-        PUBLISH.decode(message.text, message.note)
+        codec.explain(message.text, message.note, publish=True)
 
 
 def _need(socket: "Socket", scopes: int) -> None:

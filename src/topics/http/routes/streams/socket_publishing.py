@@ -1,34 +1,25 @@
-"""Publishing over a WebSocket: a write as HTTP takes it, through the same door, acknowledged when committed.
+"""Publishing over a WebSocket: an append as HTTP takes it, acknowledged when it is committed.
 
-A client may publish without waiting for acknowledgements, and its records keep their order: behind a publish
-that waits for its turn all later ones of the socket wait, and the socket is not read meanwhile.
+A client may publish without waiting for acknowledgements, and its records keep their order: while a publish
+waits for its admission, all later ones of the socket wait, and the socket is not read.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw
 
-from topics.flow.large_writes import get_ready
+from topics import codec
+from topics.flow.large_appends import append_large
+from topics.http.door.keys import ADMIN
 from topics.http.routes.records.appends import append_answer
-from topics.http.routes.service import Service
-from topics.log import (
-    AppendBody,
-    AppendForm,
-    AppendOp,
-    AppendRequest,
-    Cut,
-    check_append,
-    disables_backpressure,
-    request_of,
-)
-from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
+from topics.http.routes.service import Service, check_dead_letter
+from topics.log import Append, AppendOp, Topic
+from topics.values import ApiError, Misnamed, OutcomeUnknown, TopicConfig, invalid
 
 if TYPE_CHECKING:
     from topics.http.wire.websocket import Socket
@@ -46,15 +37,6 @@ class NotACommand(Exception):
 MISTAKES = (ApiError, NotACommand, msgspec.DecodeError, RecursionError)
 
 
-class PublishBody(AppendBody, gc=False, kw_only=True, forbid_unknown_fields=True):
-    """A write request as HTTP takes it, with what makes it a command."""
-
-    op: Any = None
-    request_id: Raw = Raw(b"null")
-    topic: str | None = None
-
-
-PUBLISH = AppendForm(PublishBody)
 Obey = Callable[["Publication"], Coroutine[Any, Any, None]]
 
 
@@ -105,13 +87,13 @@ class Message:
 class Publication:
     """One message that publishes."""
 
-    __slots__ = ("_started", "is_held", "is_over", "message", "obey", "queue", "topic")
+    __slots__ = ("is_held", "is_over", "message", "obey", "queue", "started", "topic")
 
     def __init__(
         self, queue: "Publications", topic: str, message: Message, obey: "Obey | None" = None
     ) -> None:
         """`obey` does what a large message says, whatever that is, in its turn."""
-        self._started = perf_counter()
+        self.started = perf_counter()
         self.queue = queue
         self.topic = topic
         self.message = message
@@ -126,10 +108,10 @@ class Publication:
         return self.queue.socket.closed
 
     def is_patient(self) -> bool:
-        return disables_backpressure(self.message.text)
+        write = codec.decode([self.message.text], publish=True)[0]
+        return write is not None and write.patient
 
-    def acknowledge(self, with_seqs: bool, op: AppendOp) -> None:
-        answer = append_answer(op, self._started, with_seqs=with_seqs)
+    def acknowledge(self, answer: bytes) -> None:
         self.queue.socket.send(b'{"op":"ack","request_id":%b,%b' % (self.message.request_id, answer[1:]))
 
     def refuse(self, error: Exception) -> None:
@@ -143,30 +125,71 @@ class Publication:
             error = ApiError("internal", "internal error")
         self.message.refuse(error)
 
-    async def write_large(self, cut: Cut) -> None:
-        """Its records were cut out of the message."""
-        message, service = self.message, self.queue.service
-        request, patient = await asyncio.to_thread(request_of, cut, None, message, PUBLISH.decode)
-        await get_ready(service.engine, service.doors, self.topic, request, patient=patient)
+    async def append_large(self) -> None:
+        """Append the records of a large message."""
+        service = self.queue.service
+        write = await asyncio.to_thread(self._decode)
+        request = SocketAppend(self, write)
         if not self.closed:
-            self.hand_over(request)
+            self.is_over = True
+            await append_large(service.engine, service.admission, request, [write], is_patient=write.patient)
 
-    def hand_over(self, request: AppendRequest) -> None:
-        """To the log, which answers."""
+    def _decode(self) -> codec.Write:
+        text = self.message.text
+        write = codec.decode([text], publish=True)[0]
+        return self.explain() if write is None else write
+
+    def explain(self) -> codec.Write:
+        return codec.explain(self.message.text, self.message.note, publish=True)
+
+    def append(self) -> None:
+        """Hand the records to the log, which answers."""
+        request = SocketAppend(self, self._decode())
         self.is_over = True
-        self.queue.service.append(
-            self.topic,
-            request,
-            self.queue.socket.key,
-            partial(self.acknowledge, request.return_seqs),
-            self.refuse,
-            self.message.misnamed,
-        )
+        self.queue.service.engine.append(request)
 
     def fail_with(self, error: Exception) -> None:
         """Its turn came, and this was raised."""
         self.refuse(error)
         self.queue.follow()
+
+
+class SocketAppend(Append):
+    """An append request of a WebSocket."""
+
+    __slots__ = ("_publication", "_started")
+
+    def __init__(self, publication: Publication, write: codec.Write) -> None:
+        super().__init__(publication.topic, write=write, misnamed=publication.message.misnamed)
+        self._publication = publication
+        self._started = publication.started
+
+    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
+        created = op.created_by is self
+        self._publication.acknowledge(
+            append_answer(op.topic, first_seq, count, self._started, op, with_seqs=with_seqs, created=created)
+        )
+
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        self._publication.acknowledge(
+            append_answer(topic, first_seq, count, self._started, None, with_seqs=with_seqs)
+        )
+
+    def fail(self, error: ApiError) -> None:
+        self._publication.refuse(error)
+
+    def explain(self) -> codec.Write:
+        write = self._publication.explain()
+        self.misnamed = self._publication.message.misnamed
+        return write
+
+    def check_config(self, config: TopicConfig) -> None:
+        check_dead_letter(self._publication.queue.socket.key, config)
+
+    @property
+    def may_configure(self) -> bool:
+        key = self._publication.queue.socket.key
+        return key is None or key.can(ADMIN)
 
 
 class Publications:
@@ -197,8 +220,8 @@ class Publications:
                 self._task = asyncio.ensure_future(self._obey(first))
                 break
             try:
-                self.service.doors.append(
-                    first, first.topic, len(first.message.text), self._write, Publication.is_patient
+                self.service.admission.enter(
+                    first, first.topic, len(first.message.text), self._append, Publication.is_patient
                 )
             except Exception as error:
                 # Whatever it is belongs to this one, not to the one that was over before it.
@@ -217,9 +240,7 @@ class Publications:
             large.refuse(error)
         self.follow()
 
-    def _write(self, publication: Publication) -> None:
-        message = publication.message
-        request = check_append(PUBLISH.decode(message.text, message.note), len(message.text), None)
-        publication.hand_over(request)
+    def _append(self, publication: Publication) -> None:
+        publication.append()
         if publication.is_held:
             self.follow()

@@ -85,7 +85,7 @@ def open_topics(
     for name in starts:
         engine.require(name)
     last_check()
-    return {name: _opening(service.doors.read(name), start) for name, start in starts.items()}
+    return {name: _opening(service.admission.read(name), start) for name, start in starts.items()}
 
 
 def _opening(topic: Topic, start: Start) -> Opening:

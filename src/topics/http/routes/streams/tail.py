@@ -29,10 +29,10 @@ from topics.http.routes.streams.event_watcher import (
 )
 from topics.http.routes.streams.subscriptions import Wanted
 from topics.http.wire import event_stream as sse
-from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S
 from topics.http.wire.routing import Route
+from topics.http.wire.stream import Stream
 from topics.log import Choice, Engine, Topic, exactly, last_steps
 from topics.values import DEFAULT_LIMIT, MAX_WATCH_TOPICS, NO_LIFE, ApiError, invalid
 
@@ -193,7 +193,7 @@ class TailRoutes(EventRoutes):
         if len(wish.names.keys() | set(present)) > MAX_WATCH_TOPICS:
             raise too_many_topics()
         exchange.refuse_misnamed()
-        topics = [self._service.doors.read(name) for name in present]
+        topics = [self._service.admission.read(name) for name in present]
         give_back = self._slots.take(exchange.key)
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         TailStream(self, exchange.key, wish, stream, topics, options, heartbeat_ms, give_back).start()

@@ -23,10 +23,10 @@ from topics.http.routes.streams.event_watcher import (
 )
 from topics.http.routes.streams.subscriptions import Opening, Start, Wanted, open_topics
 from topics.http.wire import event_stream as sse
-from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S
 from topics.http.wire.routing import Body, Route
+from topics.http.wire.stream import Stream
 from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError, Form
 
 

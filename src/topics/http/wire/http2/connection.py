@@ -1,9 +1,10 @@
-"""An HTTP/2 connection: frames in, requests to their lanes, answers out in turns.
+"""An HTTP/2 connection: frames in, each request to its stream, replies out in turns.
 
-What a lane cannot send because its client does not read it stays in the lane, and holds no other one up. When
-too much of it waits in all lanes together, requests that come wait too.
+What a stream cannot send because its client does not read it stays in the stream, and holds up no other one.
+When too much of it waits in all streams together, new requests wait too.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from topics.http.wire.channel import CLOSED, LINGER, Channel
-from topics.http.wire.context import HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext, is_overdue
+from topics.http.door.listen_address import shown_address
+from topics.http.wire.context import HEAD, IDLE, LINGERING, WORKING, WRITE, StallClock, WireContext
 from topics.http.wire.http2.input_bounds import (
     ANSWER,
     DATA,
@@ -29,8 +30,9 @@ from topics.http.wire.http2.input_bounds import (
     Calm,
     FrameSizes,
 )
-from topics.http.wire.http2.lane import Lane
 from topics.http.wire.http2.request_head import read_head
+from topics.http.wire.http2.stream import Http2Stream
+from topics.http.wire.read_control import ReadControl
 from topics.values import MIB
 
 logger = logging.getLogger("topics.http")
@@ -41,11 +43,14 @@ _STREAM_WINDOW = MIB
 _CONNECTION_WINDOW = 8 * MIB
 # Frames may be tiny, and none of them is for free: after this much, others have their turn.
 _SLICE_BYTES = 16 * 1024
-# Answers of all lanes that the client has not taken: beyond it, its requests wait.
+# Answers of all streams that the client has not taken: beyond it, its requests wait.
 MOST_UNSENT = 16 * MIB
 # When the server stops: after it, clients with requests under way are told as well.
 GRACE_S = 3.0
 _LAST_STREAM = 2**31 - 1
+# What becomes of the bytes that arrive: they are frames; or they are ignored, so that the client gets to read
+# the last frames; or none arrive any more.
+_OPEN, _LINGER, _CLOSED = range(3)
 _DEFAULT_WINDOW = 65_535
 
 
@@ -61,7 +66,7 @@ def _settings(context: WireContext) -> Settings:
     )
 
 
-class Http2Connection(Channel):
+class Http2Connection(asyncio.Protocol):
     __slots__ = (
         "_calm",
         "_feeding",
@@ -69,19 +74,31 @@ class Http2Connection(Channel):
         "_held",
         "_input",
         "_is_leaving",
-        "_lanes",
+        "_mode",
         "_pump_due",
+        "_read_control",
         "_ready",
         "_requests",
         "_settled",
         "_sizes",
+        "_streams",
         "_taken_back",
+        "_transport",
+        "_write_paused",
+        "context",
         "h2",
+        "stall",
         "unsent",
     )
 
+    _transport: asyncio.Transport
+    _read_control: ReadControl
+
     def __init__(self, context: WireContext) -> None:
-        super().__init__(context)
+        self.context = context
+        self.stall = StallClock()
+        self._mode = _OPEN
+        self._write_paused = False
         self.h2 = H2Connection(
             H2Configuration(
                 client_side=False,
@@ -94,11 +111,11 @@ class Http2Connection(Channel):
         self.h2.local_settings = _settings(context)
         self.h2.decoder.max_header_list_size = context.limits.head_bytes
         self._calm = Calm(context.loop.time)
-        self._lanes: dict[int, Lane] = {}
-        # Lanes that have something to send and perhaps may; kept in the order of their turns.
-        self._ready: dict[Lane, None] = {}
-        # Lanes whose requests wait.
-        self._held: deque[Lane] = deque()
+        self._streams: dict[int, Http2Stream] = {}
+        # Http2Streams that have something to send and perhaps may; kept in the order of their turns.
+        self._ready: dict[Http2Stream, None] = {}
+        # Http2Streams whose requests wait.
+        self._held: deque[Http2Stream] = deque()
         self._input = bytearray()
         self._sizes = FrameSizes()
         self._feeding = False
@@ -109,7 +126,7 @@ class Http2Connection(Channel):
         self._is_leaving = False
         # Streams that end with a reset in the piece of input that is being handled.
         self._taken_back: set[int] = set()
-        # Bytes that wait in all lanes.
+        # Bytes that wait in all streams.
         self.unsent = 0
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.RequestReceived: self._request,
@@ -127,17 +144,23 @@ class Http2Connection(Channel):
 
     # Its life
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        if self.mode != CLOSED:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._attach(transport)
+        if self.context.accept(self, self._transport):
             self._begin()
+        else:
+            self._mode = _CLOSED
 
-    def take_over(self, transport: Any, early: bytes) -> None:
-        """From a connection that turned out to speak HTTP/2; `early` is what it has read of that."""
-        self.transport = transport
+    def take_over(self, transport: asyncio.BaseTransport, early: bytes) -> None:
+        """Take over from a connection that has found out what is spoken. `early`: what it has read."""
+        self._attach(transport)
         self.context.connections.add(self)
         self._begin()
         self.data_received(early)
+
+    def _attach(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._read_control = ReadControl(self._transport)
 
     def _begin(self) -> None:
         self.h2.initiate_connection()
@@ -145,42 +168,43 @@ class Http2Connection(Channel):
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self._lose_lanes()
+        self._mode = _CLOSED
+        self.context.forget(self)
+        self._lose_streams()
         self._input.clear()
 
-    def _lose_lanes(self) -> None:
-        lanes, self._lanes = self._lanes, {}
+    def _lose_streams(self) -> None:
+        streams, self._streams = self._streams, {}
         self._ready.clear()
         self._held.clear()
-        for lane in lanes.values():
-            lane.transport.end()
-            lane.connection_lost(None)
+        for stream in streams.values():
+            stream.end()
+            stream.connection_lost()
 
     def wind_down(self) -> None:
         """Requests that are under way are answered; the client is asked to bring no more.
 
         Some clients, such as those made with h2, drop everything at that word: hence the grace.
         """
-        if not self.mode:
+        if not self._mode:
             self._is_leaving = True
             self._leave_if_done()
             self.context.loop.call_later(GRACE_S, self._announce_leaving)
 
     def _announce_leaving(self) -> None:
-        if not self.mode:
+        if not self._mode:
             # Not by our h2, for which this would be the end.
             self._write_out()
-            self.transport.write(GoAwayFrame(0, last_stream_id=_LAST_STREAM).serialize())
+            self._transport.write(GoAwayFrame(0, last_stream_id=_LAST_STREAM).serialize())
 
     def _leave_if_done(self) -> None:
-        if self._is_leaving and not self._lanes and self.mode != CLOSED:
+        if self._is_leaving and not self._streams and self._mode != _CLOSED:
             self._say_goodbye(ErrorCodes.NO_ERROR)
 
     def give_up(self) -> None:
         """Nothing has been asked for long enough; or what was is not taken."""
-        if self.mode or self._lanes or self._write_paused or not self._settled:
-            self.transport.abort()
+        if self._mode or self._streams or self._write_paused or not self._settled:
+            self._transport.abort()
         else:
             self._say_goodbye(ErrorCodes.NO_ERROR)
 
@@ -190,40 +214,68 @@ class Http2Connection(Channel):
 
     def _leave(self, *, unread: bool) -> None:
         self._write_out()
-        self._lose_lanes()
-        self.end(unread=unread)
+        self._lose_streams()
+        if self._transport.is_closing():
+            self._mode = _CLOSED
+        elif unread:
+            self._mode = _LINGER
+            self._read_control.linger()
+        else:
+            self._mode = _CLOSED
+            self._transport.close()
 
     @property
     def busy(self) -> bool:
-        return any(lane.busy or not lane.is_stream for lane in self._lanes.values())
+        return any(stream.busy for stream in self._streams.values())
 
     def progress(self) -> tuple[int, int]:
-        if self.mode == LINGER:
+        if self._mode == _LINGER:
             return LINGERING, 0
-        if self._write_paused or self.transport.is_closing():
-            return WRITE, self.transport.get_write_buffer_size() // self.context.limits.write_step_bytes
+        if self._write_paused or self._transport.is_closing():
+            return WRITE, self._transport.get_write_buffer_size() // self.context.limits.write_step_bytes
         if not self._settled:
             return HEAD, 0
         self._end_stalled()
-        return (WORKING, 0) if self._lanes else (IDLE, self._requests)
+        return (WORKING, 0) if self._streams else (IDLE, self._requests)
 
     def _end_stalled(self) -> None:
         """Who leaves one request unfinished, or one answer unread, loses that one. Streams have owners."""
         now, allowed_s = self.context.loop.time(), self.context.limits.allowed_s()
-        for lane in tuple(self._lanes.values()):
-            if not lane.is_stream and is_overdue(lane, now, allowed_s):
-                lane.transport.reset(ErrorCodes.CANCEL)
+        for stream in tuple(self._streams.values()):
+            if not stream.is_stream and stream.stall.is_overdue(stream.progress(), now, allowed_s):
+                stream.give_up()
 
-    def reconsider(self) -> None:
-        if not self._write_paused:
-            self.flush()
+    def pause_writing(self) -> None:
+        self._write_paused = True
         self._choose_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self.flush()
+        self._choose_reading()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def peer(self) -> str | None:
+        address = self._transport.get_extra_info("peername")
+        return shown_address(*address[:2]) if address else None
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._transport.get_extra_info(name)
 
     # Frames in
 
     def data_received(self, data: bytes) -> None:
-        if self.mode:
-            self.ignore(data)
+        if self._mode:
+            if self._mode == _LINGER:
+                self._read_control.discard(len(data), self.context.limits.linger_bytes)
             return
         self._input += data
         if not (self._pump_due or self._write_paused):
@@ -232,7 +284,7 @@ class Http2Connection(Channel):
     def _pump(self) -> None:
         """Some of the input; the rest when others have had their turn."""
         self._pump_due = False
-        if self.mode or self._write_paused:
+        if self._mode or self._write_paused:
             return
         piece = bytes(self._input[:_SLICE_BYTES])
         del self._input[:_SLICE_BYTES]
@@ -240,15 +292,15 @@ class Http2Connection(Channel):
         self._choose_reading()
 
     def _choose_reading(self) -> None:
-        if self.mode:
+        if self._mode:
             return
         if self._input and not self._pump_due and not self._write_paused:
             self._pump_due = True
             self.context.loop.call_soon(self._pump)
         if self._input or self._write_paused:
-            self.pause_reading()
+            self._read_control.pause()
         else:
-            self.resume_reading()
+            self._read_control.resume()
 
     def _feed(self, piece: bytes) -> None:
         if not self._sizes.fit(piece):
@@ -263,7 +315,7 @@ class Http2Connection(Channel):
                 handle = self._handlers.get(type(event))
                 if handle is not None:
                     handle(event)
-                if self.mode:
+                if self._mode:
                     return
         except ProtocolError:
             # h2 has made the GOAWAY that says what was wrong.
@@ -271,67 +323,67 @@ class Http2Connection(Channel):
             return
         except Exception:
             logger.exception("a frame could not be handled")
-            self.transport.abort()
+            self._transport.abort()
             return
         finally:
             self._feeding = False
         self.flush()
 
     def _spend(self, cost: int) -> None:
-        if not self._calm.spend(cost) and not self.mode:
+        if not self._calm.spend(cost) and not self._mode:
             self._say_goodbye(ErrorCodes.ENHANCE_YOUR_CALM)
 
     def _request(self, event: events.RequestReceived) -> None:
         self._requests += 1
         if event.stream_id in self._taken_back:
             return
-        lane = Lane(self, event.stream_id, read_head(event.headers))
-        self._lanes[event.stream_id] = lane
+        stream = Http2Stream(self, event.stream_id, read_head(event.headers))
+        self._streams[event.stream_id] = stream
         if event.stream_ended is not None:
-            lane.receive_end()
+            stream.receive_end()
         if self.unsent > MOST_UNSENT or self._held:
-            self._held.append(lane)
+            self._held.append(stream)
         else:
-            lane.start()
+            stream.start()
 
     def _data(self, event: events.DataReceived) -> None:
-        lane = self._lanes.get(event.stream_id)
+        stream = self._streams.get(event.stream_id)
         if not event.data and event.stream_ended is None:
             self._spend(FRAME)
-        if lane is not None and lane.holds_input:
+        if stream is not None and stream.holds_input:
             # Its client may send as much as fits into the windows, which stay as they are.
-            lane.hold(event.data, event.flow_controlled_length)
+            stream.hold(event.data, event.flow_controlled_length)
             return
-        self.take_note(event.stream_id, event.flow_controlled_length)
-        if lane is not None:
-            lane.receive(event.data)
+        self.acknowledge(event.stream_id, event.flow_controlled_length)
+        if stream is not None:
+            stream.receive(event.data)
 
-    def take_note(self, stream_id: int, size: int) -> None:
+    def acknowledge(self, stream_id: int, size: int) -> None:
         """So much has been taken: as much more may come."""
-        if size and not self.mode:
+        if size and not self._mode:
             self.h2.acknowledge_received_data(size, stream_id)
 
     def _ended(self, event: events.StreamEnded) -> None:
-        lane = self._lanes.get(event.stream_id)
-        if lane is not None and not lane.is_received:
-            lane.receive_end()
+        stream = self._streams.get(event.stream_id)
+        if stream is not None and not stream.is_received:
+            stream.receive_end()
 
     def _was_reset(self, event: events.StreamReset) -> None:
-        lane = self._lanes.get(event.stream_id)
+        stream = self._streams.get(event.stream_id)
         # A stream without an end is always left like this.
-        cost = STREAM_LEFT if lane is not None and lane.is_stream else RESET
-        if lane is not None:
-            lane.transport.end()
-            self._drop(lane)
-            lane.connection_lost(None)
+        cost = STREAM_LEFT if stream is not None and stream.is_stream else RESET
+        if stream is not None:
+            stream.end()
+            self._drop(stream)
+            stream.connection_lost()
         self._spend(cost)
 
     def _window(self, event: events.WindowUpdated) -> None:
         self._spend(FRAME)
         if event.stream_id:
-            lane = self._lanes.get(event.stream_id)
-            if lane is not None:
-                self._ready[lane] = None
+            stream = self._streams.get(event.stream_id)
+            if stream is not None:
+                self._ready[stream] = None
         else:
             self._all_ready()
 
@@ -347,24 +399,28 @@ class Http2Connection(Channel):
         """The client leaves; h2 would not let us answer it any more."""
         self._leave(unread=False)
 
-    # Answers out
+    # Replies out
 
-    def show_ready(self, lane: Lane) -> None:
-        self._ready[lane] = None
+    def count_unsent(self, size: int) -> None:
+        """So many bytes more wait in the streams, or fewer."""
+        self.unsent += size
+
+    def show_ready(self, stream: Http2Stream) -> None:
+        self._ready[stream] = None
         self.flush()
 
     def _all_ready(self) -> None:
-        for lane in self._lanes.values():
-            self._ready.setdefault(lane)
+        for stream in self._streams.values():
+            self._ready.setdefault(stream)
 
     def flush(self) -> None:
         """Send what may be sent; at the end of a piece of input, for all that came of it."""
-        if self._feeding or self.mode:
+        if self._feeding or self._mode:
             return
         self._feeding = True
         try:
             self._take_turns()
-            while self._held and self.unsent <= MOST_UNSENT and not self.mode:
+            while self._held and self.unsent <= MOST_UNSENT and not self._mode:
                 self._held.popleft().start()
                 self._take_turns()
         finally:
@@ -373,48 +429,48 @@ class Http2Connection(Channel):
         self._leave_if_done()
 
     def _take_turns(self) -> None:
-        """A frame for each lane, until all have nothing to send, or may not."""
-        while self._ready and not self._write_paused and not self.mode:
-            lane = next(iter(self._ready))
-            del self._ready[lane]
-            size = lane.send_some()
+        """A frame for each stream, until all have nothing to send, or may not."""
+        while self._ready and not self._write_paused and not self._mode:
+            stream = next(iter(self._ready))
+            del self._ready[stream]
+            size = stream.send_frame()
             if size >= 0:
                 self._calm.earn(DATA)
-                if not lane.transport.is_over:
-                    self._ready[lane] = None
+                if not stream.is_over:
+                    self._ready[stream] = None
             if size >= _SLICE_BYTES:
                 self._write_out()
 
     def _write_out(self) -> None:
         data = self.h2.data_to_send()
-        if data and not self.transport.is_closing():
-            self.transport.write(data)
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
 
-    def sent(self, lane: Lane) -> None:
+    def sent(self, stream: Http2Stream) -> None:
         """All of its answer."""
         self._calm.earn(ANSWER)
-        if lane.is_received:
-            self.forget(lane)
-        elif lane.ends_unread():
-            self.reset(lane, ErrorCodes.NO_ERROR)
+        if stream.is_received:
+            self.forget(stream)
+        elif stream.ends_unread():
+            self.reset(stream, ErrorCodes.NO_ERROR)
 
-    def reset(self, lane: Lane, code: ErrorCodes) -> None:
-        if self._lanes.get(lane.stream_id) is lane:
+    def reset(self, stream: Http2Stream, code: ErrorCodes) -> None:
+        if self._streams.get(stream.stream_id) is stream:
             try:
-                self.h2.reset_stream(lane.stream_id, code)
+                self.h2.reset_stream(stream.stream_id, code)
             except ProtocolError:
                 logger.debug("a stream was over before it was reset")
-            self.forget(lane)
+            self.forget(stream)
             self.flush()
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, stream: Http2Stream) -> None:
         """It is over. Its owner hears of that like that of a socket: in the next turn of the loop."""
-        self._drop(lane)
-        self.context.loop.call_soon(lane.connection_lost, None)
+        self._drop(stream)
+        self.context.loop.call_soon(stream.connection_lost)
 
-    def _drop(self, lane: Lane) -> None:
-        self._lanes.pop(lane.stream_id, None)
-        self._ready.pop(lane, None)
-        if lane in self._held:
-            self._held.remove(lane)
-        lane.let_input_go()
+    def _drop(self, stream: Http2Stream) -> None:
+        self._streams.pop(stream.stream_id, None)
+        self._ready.pop(stream, None)
+        if stream in self._held:
+            self._held.remove(stream)
+        stream.release_input()

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from topics.http.wire.channel import PROTOCOL
 from topics.http.wire.framing import host_of
+from topics.http.wire.request import PROTOCOL
 
 _TARGET = re.compile(rb"/[!-~]*|\*")
 _METHOD = re.compile(rb"[A-Z]+")

@@ -1,0 +1,196 @@
+"""Admission to the log: every append and every read passes here, whichever protocol brings it.
+
+    append:  wait while a topic of higher priority is being read ─▶ load shedding ─▶ the caller appends
+    read:    load shedding ─▶ noted as read, so that others make way ─▶ copies that routers owe ─▶ expiry
+
+The rules of the log itself (room, caps, idempotency keys, creation of topics) follow in `log.write`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from topics.flow.governor import SHED_FROM_MS, Governor
+from topics.flow.pacing import Pacer
+from topics.log import Engine, Topic
+from topics.values import FRESH, topic_not_found
+
+
+class Caller(Protocol):
+    """A client that may have to wait for its admission."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client has gone."""
+
+    def fail_with(self, error: Exception) -> None: ...
+
+
+Client = TypeVar("Client", bound=Caller)
+
+
+def _impatient(_: Any) -> bool:
+    return False
+
+
+def _never_wait(_topic: Topic, _go_on: Callable[[], None]) -> bool:
+    return False
+
+
+class Admission:
+    def __init__(
+        self,
+        engine: Engine,
+        governor: Governor,
+        pacer: Pacer,
+        pull: Callable[[Topic], None],
+        keep: Callable[[Topic, Callable[[], None]], bool] = _never_wait,
+    ) -> None:
+        """`pull` brings a topic up to date with what its routers owe it. `keep` says whether a reader has to
+        wait for that, and then calls back."""
+        self._engine = engine
+        self._governor = governor
+        self._pacer = pacer
+        self._pull = pull
+        self._keep = keep
+
+    # --- appends ----------------------------------------------------------------------------------------
+
+    def enter(
+        self,
+        caller: Client,
+        name: str,
+        size: int,
+        work: Callable[[Client], None],
+        is_patient: Callable[[Client], bool] = _impatient,
+    ) -> None:
+        """Call `work`, which appends to the topic of this name: now, or when its turn comes.
+
+        Raises when the caller is refused. A patient caller is not refused because of load, and waits as long
+        as it takes. Errors of work that had to wait go to the caller.
+        """
+        pacer = self._pacer
+        if (pacer.active or self._governor.lag_ms >= SHED_FROM_MS) and not self.admits(name):
+            # Patience is asked for only here, because the answer takes a look at the whole request.
+            patient = is_patient(caller)
+            refusable = None if patient else name
+            if pacer.active and pacer.holds(
+                self.priority_of(name), size, partial(self._resume, caller, work, refusable), patient=patient
+            ):
+                return
+            self._refuse_under_pressure(refusable)
+        work(caller)
+
+    def admits(self, name: str) -> bool:
+        """Whether appends to this topic go on at once, whatever happens to those to other topics."""
+        return self._governor.lag_ms < SHED_FROM_MS and not self._pacer.outranks(self.priority_of(name))
+
+    def _resume(self, caller: Client, work: Callable[[Client], None], refusable: str | None) -> None:
+        """Call `work` in its turn. `refusable` is the topic whose priority decides whether it is refused."""
+        if caller.closed:
+            return
+        try:
+            self._refuse_under_pressure(refusable)
+            work(caller)
+        except Exception as error:
+            caller.fail_with(error)
+
+    def _refuse_under_pressure(self, name: str | None) -> None:
+        """Raise 429, as the last step of load shedding, if the priority is too low for the current lag."""
+        if name is not None and self._governor.lag_ms >= SHED_FROM_MS:
+            self._governor.check(self.priority_of(name))
+
+    async def enter_in_turn(
+        self, name: str, size: int, work: Callable[[], None], *, is_patient: bool = False
+    ) -> None:
+        """Return when `work` was called in its turn."""
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def enter(waiting: _Waiting) -> None:
+            work()
+            entered.set_result(None)
+
+        self.enter(_Waiting(entered), name, size, enter, lambda _: is_patient)
+        await entered
+
+    def priority_of(self, name: str) -> int:
+        """The priority of appends to this topic."""
+        topic = self._engine.find(name)
+        if topic is None:
+            return 0
+        return self._engine.priority_of_writers(topic)
+
+    # --- reads ------------------------------------------------------------------------------------------
+
+    def read_in_turn(self, caller: Client, name: str, size: int, work: Callable[[Client], None]) -> None:
+        """Let `work` read, now or when its turn comes; it has to pass `read` like all others."""
+        if self._pacer.active:
+            topic = self._engine.find(name)
+            priority = 0 if topic is None else self._engine.priority_of(topic)
+            enter = partial(self._resume, caller, lambda caller: self.read_copied(caller, name, work), None)
+            if self._pacer.holds(priority, size, enter, patient=False):
+                return
+        self.read_copied(caller, name, work)
+
+    def read_copied(self, caller: Client, name: str, work: Callable[[Client], None]) -> None:
+        """Let `work` read: now, or when the topic has the copies that are missing and take their time."""
+        topic = self._engine.find(name)
+        # Most topics are fed by no router: for those nothing is made that nobody asks for.
+        if (
+            topic is None
+            or topic.source is None
+            or not self._keep(topic, partial(self._resume, caller, work, None))
+        ):
+            work(caller)
+
+    async def copied(self, name: str) -> None:
+        """The same for a caller that can be waited for: it may read when this returns."""
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.read_copied(_Waiting(entered), name, lambda _: entered.set_result(None))
+        await entered
+
+    def read(self, name: str, *, is_noted: bool = True) -> Topic:
+        """The topic of this name, for a client that reads its records now.
+
+        Claims are not noted: a queue's priority is what it was set to, however busy its workers are.
+        """
+        topic = self._engine.find(name)
+        if topic is None:
+            raise topic_not_found(name)
+        if self._governor.lag_ms >= SHED_FROM_MS:
+            self._governor.check(self._engine.priority_of(topic))
+        if is_noted:
+            self.note_read(topic)
+        self.bring_up_to_date(topic)
+        return topic
+
+    def note_read(self, topic: Topic) -> None:
+        """A client reads this topic now: that raises its priority, and others make way for it."""
+        self._engine.note_read(topic)
+        config = topic.config
+        self._pacer.protect(
+            config.priority or (FRESH if config.auto_priority and config.priority is None else 0)
+        )
+
+    def bring_up_to_date(self, topic: Topic) -> None:
+        """The topic as it stands now: with what routers owe it, and without what is too old."""
+        self._pull(topic)
+        if topic.config.ttl_ms:
+            self._engine.refresh(topic)
+
+
+class _Waiting:
+    """A coroutine that waits for its admission."""
+
+    __slots__ = ("_entered",)
+
+    def __init__(self, entered: asyncio.Future[None]) -> None:
+        self._entered = entered
+
+    @property
+    def closed(self) -> bool:
+        return self._entered.done()
+
+    def fail_with(self, error: Exception) -> None:
+        self._entered.set_exception(error)

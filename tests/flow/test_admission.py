@@ -1,0 +1,315 @@
+"""What every append and every read passes: turns, pressure, and who is noted as a reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flow.routers.lab import RouterLab
+from tests.log.harness import Lab
+from topics.flow.admission import Admission
+from topics.flow.governor import SHED_FROM_MS, Governor
+from topics.flow.pacing import GAP, Pacer
+from topics.log.topic import Topic
+from topics.values import FRESH
+from topics.values.errors import ApiError
+
+
+class Holding(Pacer):
+    """Holds everything while it is active."""
+
+    def __init__(self, governor: Governor) -> None:
+        super().__init__(governor)
+        self.asked: list[tuple[int, int, bool]] = []
+        self.works: list[Callable[[], None]] = []
+        self.protected: list[int] = []
+
+    def outranks(self, priority: int) -> bool:
+        return self.active
+
+    def holds(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
+        self.asked.append((priority, size, patient))
+        self.works.append(work)
+        return True
+
+    def protect(self, priority: int) -> None:
+        self.protected.append(priority)
+
+
+class Client:
+    def __init__(self) -> None:
+        self.closed = False
+        self.errors: list[Exception] = []
+        self.entered = 0
+
+    def fail_with(self, error: Exception) -> None:
+        self.errors.append(error)
+
+    def work(self) -> None:
+        self.entered += 1
+
+    def fail(self) -> None:
+        raise ApiError("topic_full", "no room")
+
+
+class Entrance:
+    def __init__(self, path: Path) -> None:
+        self.lab = Lab(path)
+        self.governor = Governor()
+        self.pacer = Holding(self.governor)
+        self.pulled: list[Topic] = []
+        self.admission = Admission(self.lab.engine, self.governor, self.pacer, self.pulled.append)
+        self.client = Client()
+
+    def append(
+        self, *, name: str = "t", work: Callable[[Client], None] = Client.work, patient: bool = False
+    ) -> None:
+        self.admission.enter(self.client, name, 10, work, lambda _: patient)
+
+
+@pytest.fixture
+def entrance(tmp_path: Path) -> Iterator[Entrance]:
+    entrance = Entrance(tmp_path / "data")
+    entrance.lab.put("t", priority=-500)
+    yield entrance
+    entrance.lab.kill()
+
+
+def test_an_append_enters_at_once_without_load(entrance: Entrance) -> None:
+    entrance.append()
+    assert (entrance.client.entered, entrance.pacer.asked) == (1, [])
+
+
+def test_an_error_of_work_that_enters_at_once_is_raised(entrance: Entrance) -> None:
+    with pytest.raises(ApiError):
+        entrance.append(work=Client.fail)
+    assert entrance.client.errors == []
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_an_append_waits_while_others_are_read(entrance: Entrance, patient: bool) -> None:
+    entrance.pacer.active = True
+    entrance.append(patient=patient)
+    assert (entrance.client.entered, entrance.pacer.asked) == (0, [(-500, 10, patient)])
+    entrance.pacer.works[0]()
+    assert (entrance.client.entered, entrance.client.errors) == (1, [])
+
+
+def test_an_error_of_work_that_waited_goes_to_the_caller(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append(work=Client.fail)
+    entrance.pacer.works[0]()
+    assert [type(error) for error in entrance.client.errors] == [ApiError]
+
+
+def test_a_caller_that_closed_while_waiting_does_not_enter(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append()
+    entrance.client.closed = True
+    entrance.pacer.works[0]()
+    assert entrance.client.entered == 0
+
+
+def test_a_missing_topic_has_priority_zero(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append(name="new")
+    assert entrance.pacer.asked == [(0, 10, False)]
+
+
+def test_topics_of_high_priority_are_admitted_while_others_are_read(entrance: Entrance) -> None:
+    pacer = Pacer(entrance.governor)
+    admission = Admission(entrance.lab.engine, entrance.governor, pacer, entrance.pulled.append)
+    entrance.lab.put("u", priority=FRESH - GAP)
+    entrance.lab.put("v", priority=FRESH - GAP + 1)
+
+    def passing() -> list[str]:
+        return [name for name in ("t", "u", "v", "new") if admission.admits(name)]
+
+    async def scenario() -> None:
+        assert passing() == ["t", "u", "v", "new"]
+        pacer.protect(FRESH)
+        assert passing() == ["v"]
+        entrance.governor.lag_ms = SHED_FROM_MS
+        assert passing() == []
+
+    asyncio.run(scenario())
+
+
+def test_patience_is_not_computed_for_admitted_topics(entrance: Entrance) -> None:
+    pacer = Pacer(entrance.governor)
+    admission = Admission(entrance.lab.engine, entrance.governor, pacer, entrance.pulled.append)
+    entrance.lab.put("v", priority=FRESH)
+    asked: list[str] = []
+
+    def append(name: str) -> None:
+        admission.enter(entrance.client, name, 10, Client.work, lambda _: bool(asked.append(name)))
+
+    async def scenario() -> None:
+        pacer.protect(FRESH)
+        for name in ("v", "t", "new"):
+            append(name)
+        assert asked == ["t", "new"]
+        entrance.governor.lag_ms = SHED_FROM_MS
+        append("v")
+        assert asked == ["t", "new", "v"]
+
+    asyncio.run(scenario())
+
+
+def test_the_source_of_a_watched_copy_is_admitted(tmp_path: Path) -> None:
+    lab = RouterLab(tmp_path)
+    lab.route("r", "source", "copies")
+    lab.put("other")
+    pacer = Pacer(Governor())
+    admission = Admission(lab.engine, Governor(), pacer, lab.routers.pull)
+
+    async def scenario() -> None:
+        admission.read("copies")
+        assert [admission.admits(name) for name in ("source", "copies", "other")] == [True, True, False]
+
+    asyncio.run(scenario())
+    lab.kill()
+
+
+def test_reads_of_copies_raise_the_priority_of_appends_to_the_source_but_not_of_reads(
+    tmp_path: Path,
+) -> None:
+    lab = RouterLab(tmp_path)
+    lab.route("r", "source", "copies")
+    governor = Governor()
+    pacer = Holding(governor)
+    admission = Admission(lab.engine, governor, pacer, lab.routers.pull)
+    admission.read("copies")
+    pacer.active = True
+    for name in ("source", "copies", "none"):
+        admission.read_in_turn(Client(), name, 10, Client.work)
+    admission.enter(Client(), "source", 10, Client.work)
+    assert [priority for priority, *_ in pacer.asked] == [0, FRESH, 0, FRESH]
+    governor.lag_ms = 1000.0
+    with pytest.raises(ApiError, match="pressure"):
+        admission.read("source")
+    admission.read("copies")
+    lab.kill()
+
+
+def test_load_refuses_appends_unless_they_are_patient(entrance: Entrance) -> None:
+    entrance.governor.lag_ms = 600.0
+    with pytest.raises(ApiError) as refused:
+        entrance.append()
+    assert refused.value.code == "throttled"
+    assert entrance.client.entered == 0
+    entrance.append(patient=True)
+    entrance.append(name="new")
+    assert entrance.client.entered == 2
+
+
+@pytest.mark.parametrize("turn", ["at once", "waited", "read"])
+def test_load_shedding_begins_at_the_bound_of_the_governor(entrance: Entrance, turn: str) -> None:
+    entrance.pacer.active = turn == "waited"
+    if turn == "waited":
+        entrance.append()
+    entrance.governor.lag_ms = SHED_FROM_MS
+    if turn == "waited":
+        entrance.pacer.works[0]()
+        assert len(entrance.client.errors) == 1
+    else:
+        with pytest.raises(ApiError, match="pressure"):
+            entrance.admission.read("t") if turn == "read" else entrance.append()
+    assert entrance.client.entered == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "protected"),
+    [
+        ({"priority": None, "auto_priority": True}, FRESH),
+        ({"priority": 0, "auto_priority": True}, 0),
+        ({"priority": None, "auto_priority": False}, 0),
+    ],
+)
+def test_a_read_protects_a_topic_without_its_own_priority_as_fresh(
+    entrance: Entrance, config: dict[str, object], protected: int
+) -> None:
+    entrance.lab.put("u", **config)
+    entrance.admission.read("u")
+    assert entrance.pacer.protected == [protected]
+
+
+def test_load_that_arises_while_an_append_waits_refuses_it(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append()
+    entrance.governor.lag_ms = 600.0
+    entrance.pacer.works[0]()
+    assert entrance.client.entered == 0
+    assert [error.code for error in entrance.client.errors if isinstance(error, ApiError)] == ["throttled"]
+
+
+def test_a_coroutine_waits_for_its_admission(entrance: Entrance) -> None:
+    async def scenario() -> None:
+        done: list[int] = []
+        await entrance.admission.enter_in_turn("t", 10, lambda: done.append(1))
+        entrance.pacer.active = True
+        waiting = asyncio.ensure_future(entrance.admission.enter_in_turn("t", 10, lambda: done.append(2)))
+        await asyncio.sleep(0)
+        assert done == [1]
+        entrance.pacer.works[0]()
+        await waiting
+        assert done == [1, 2]
+        refused = asyncio.ensure_future(entrance.admission.enter_in_turn("t", 10, lambda: done.append(3)))
+        await asyncio.sleep(0)
+        entrance.governor.lag_ms = 600.0
+        entrance.pacer.works[1]()
+        with pytest.raises(ApiError, match="pressure"):
+            await refused
+        cancelled = asyncio.ensure_future(
+            entrance.admission.enter_in_turn("t", 10, lambda: done.append(4), is_patient=True)
+        )
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        entrance.pacer.works[2]()
+        assert done == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_read_is_noted_and_pulls_copies(entrance: Entrance) -> None:
+    entrance.lab.put("high", priority=900)
+    topic = entrance.admission.read("high")
+    assert topic.last_read_ts == entrance.lab.clock.now_ms()
+    assert entrance.pacer.protected == [900]
+    assert entrance.pulled == [topic]
+
+
+def test_a_read_does_not_return_expired_records(entrance: Entrance) -> None:
+    entrance.lab.put("t", ttl_ms=1000)
+    entrance.lab.write("t", 1)
+    entrance.lab.clock.advance(2000)
+    assert entrance.admission.read("t").live_count == 0
+
+
+def test_a_read_refused_under_load_is_not_noted(entrance: Entrance) -> None:
+    entrance.governor.lag_ms = 600.0
+    with pytest.raises(ApiError) as refused:
+        entrance.admission.read("t")
+    assert refused.value.code == "throttled"
+    assert entrance.lab.topic("t").last_read_ts is None
+    assert entrance.pacer.protected == []
+
+
+def test_a_missing_topic_cannot_be_read(entrance: Entrance) -> None:
+    entrance.governor.lag_ms = 600.0
+    with pytest.raises(ApiError) as refused:
+        entrance.admission.read("nothing")
+    assert refused.value.code == "topic_not_found"
+
+
+def test_reads_wait_for_their_turn(entrance: Entrance) -> None:
+    entrance.admission.read_in_turn(entrance.client, "t", 10, Client.work)
+    entrance.pacer.active = True
+    entrance.admission.read_in_turn(entrance.client, "t", 10, Client.work)
+    assert entrance.client.entered == 1
+    entrance.pacer.works[0]()
+    assert entrance.client.entered == 2
