@@ -9,13 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.append_shapes import SHAPE_NAMES
 from benchmarks.areas import AREAS, ONLY_WHEN_NAMED
+from benchmarks.contenders import PYTHON_CODEC
 from benchmarks.figures import Figure, table
 from benchmarks.report import Report, save, write_readme
-from benchmarks.session import FULL, QUICK, Session, machine, progress
-from topics.values.accelerator import SWITCH
+from benchmarks.session import FULL, QUICK, Session, ShapeOptions, machine, progress
+from benchmarks.shapes import command_of
 
-_WITHOUT = "--without-accelerator"
+_PYTHON_CODEC = "--python-codec"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,9 +32,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="name the areas and stop")
     parser.add_argument("--quick", action="store_true", help="less work, rougher figures")
     parser.add_argument(
-        _WITHOUT,
+        _PYTHON_CODEC,
         action="store_true",
-        help="our servers run without it, and the figures have headings of their own",
+        help="run our servers with the codec in Python; the figures get headings of their own",
+    )
+    shapes = parser.add_argument_group("the area shapes")
+    shapes.add_argument(
+        "--only", nargs="+", default=[], metavar="SHAPE", help=f"shapes: {', '.join(SHAPE_NAMES)}"
+    )
+    shapes.add_argument("--keys", action="store_true", help="also on a server that asks for API keys")
+    shapes.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure the server of this checkout instead, which has a .venv; several are measured in turns",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     parser.add_argument(
@@ -53,10 +68,18 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"no area is called {', '.join(unknown)}; there are {', '.join(AREAS)}")
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json: there is no directory {options.json.absolute().parent}")
-    if options.without_accelerator and os.environ.get(SWITCH) != "off":
+    strange = [name for name in options.only if name not in SHAPE_NAMES]
+    if strange:
+        parser.error(f"no shape is called {', '.join(strange)}; there are {', '.join(SHAPE_NAMES)}")
+    for checkout in options.server:
+        if not command_of(checkout).exists():
+            parser.error(f"--server: there is no {command_of(checkout)}")
+    if options.python_codec and not PYTHON_CODEC.items() <= os.environ.items():
         _start_again(arguments)
     names = options.names or [name for name in AREAS if name not in ONLY_WHEN_NAMED]
-    report = run(names, Session(QUICK if options.quick else FULL, progress), repeatable(options))
+    shapes = ShapeOptions(only=tuple(options.only), api_keys=options.keys, servers=tuple(options.server))
+    session = Session(QUICK if options.quick else FULL, progress, shapes)
+    report = run(names, session, repeatable(options))
     print(f"{report.command} on {report.machine}\n")
     print(table(report.figures))
     for area, without in report.left_out.items():
@@ -71,20 +94,26 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _start_again(arguments: Sequence[str]) -> None:
-    """This process is a server, too, in some areas: it has the accelerator by now."""
-    environment = os.environ | {SWITCH: "off"}
+    """Replace this process, which is a server in some areas and has chosen its codec already."""
+    environment = os.environ | PYTHON_CODEC
     os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *arguments], environment)
 
 
 def repeatable(options: argparse.Namespace) -> list[str]:
     """The arguments, but for where the figures went: that is of this machine."""
-    switches = {"--quick": options.quick, _WITHOUT: options.without_accelerator}
-    return [*options.names, *(switch for switch, is_on in switches.items() if is_on)]
+    switches = {
+        "--quick": options.quick,
+        _PYTHON_CODEC: options.python_codec,
+        "--keys": options.keys,
+        "--only": options.only,
+    }
+    servers = [word for checkout in options.server for word in ("--server", checkout.resolve().name)]
+    return [*options.names, *(switch for switch, is_on in switches.items() if is_on), *options.only, *servers]
 
 
 def run(names: Sequence[str], session: Session, arguments: Sequence[str] = ()) -> Report:
-    # These figures do not take the place of those with it.
-    apart = " without the accelerator" if _WITHOUT in arguments else ""
+    # These figures do not replace those of the native codec.
+    apart = " with the codec in Python" if _PYTHON_CODEC in arguments else ""
     report = Report(shlex.join(["python", "-m", "benchmarks", *arguments]), machine(), [], {})
     # Before hours are spent on another one than was meant.
     session.say(f"Python {report.machine.python}")

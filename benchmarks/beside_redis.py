@@ -26,10 +26,10 @@ BATCHES, BATCHES_SYNCED = Case("disk", 16, 100), Case("fsync", 16, 100)
 NAMED_SINGLE, NAMED_BATCHES = Case("disk", 16, 1, NAMED), Case("disk", 16, 100, NAMED)
 
 BARS: Mapping[Case, Bar] = {
-    SINGLE: times_peer(1.0, without_accelerator=0.75),
-    SINGLE_SYNCED: times_peer(1.2, without_accelerator=1.0),
-    BATCHES: times_peer(2.4, without_accelerator=1.7),
-    NAMED_BATCHES: times_peer(1.6, without_accelerator=1.0),
+    SINGLE: times_peer(1.0, python_codec=0.75),
+    SINGLE_SYNCED: times_peer(1.2, python_codec=1.0),
+    BATCHES: times_peer(2.4, python_codec=1.7),
+    NAMED_BATCHES: times_peer(1.6, python_codec=1.0),
     # Older than the others, and nobody has asked for more since: syncs are most of it, for both.
     BATCHES_SYNCED: times_peer(1.5),
 }

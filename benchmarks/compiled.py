@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,16 +16,41 @@ from benchmarks.load import GeneratorProcess
 SOURCE = Path(__file__).parent / "generator.c"
 
 
+# What the generator replaces in a request: by a number that is sent once only, in as many hexadecimal digits,
+# and by the next stream id of HTTP/2.
+NUMBER, STREAM_ID = b"@" * 16, b"\xff" * 4
+
+
+class Framing(Enum):
+    """How a reply tells its length, and what a success has near its start."""
+
+    HTTP = b"h", b"HTTP/1.1 20"
+    # The status 200 of HPACK's static table.
+    HTTP2 = b"f", b"\x88"
+    WEBSOCKET = b"w", b'"op":"ack"'
+
+
 class Sent(NamedTuple):
     """A request, and how the end of its reply is known: by its own head, by lines, or by its last bytes."""
 
     data: bytes
     lines: int = 0
     end: bytes = b""
+    framing: Framing = Framing.HTTP
+    # With HTTP/1.1: how many replies the data asks for, and how each begins.
+    replies: int = 1
+    status: bytes = b""
 
     def encoded(self) -> bytes:
-        mode, amount = (b"l", self.lines) if self.lines else (b"s", len(self.end)) if self.end else (b"h", 0)
-        return b"%b %d %d\n%b%b" % (mode, amount, len(self.data), self.data, self.end)
+        mode, expected = self.framing.value
+        amount = self.replies
+        if self.lines:
+            mode, expected, amount = b"l", b"", self.lines
+        elif self.end:
+            mode, expected = b"s", self.end
+        elif self.status:
+            expected = b"HTTP/1.1 " + self.status
+        return b"%b %d %d %d\n%b%b" % (mode, amount, len(self.data), len(expected), self.data, expected)
 
 
 class Target(NamedTuple):
@@ -44,6 +70,8 @@ class Plan(NamedTuple):
 
     greetings: Sequence[Greeting]
     requests: list[Sent]
+    # So many of them are sent once, the others again and again.
+    once: int = 0
 
 
 def compiled(directory: Path) -> Path:
@@ -66,7 +94,7 @@ class CompiledLoad(GeneratorProcess):
         self._per_reply = per_reply
         job = f"{target.host} {target.port} {len(plans)}\n".encode()
         for plan in plans:
-            job += b"%d %d\n" % (len(plan.requests), len(plan.greetings))
+            job += b"%d %d %d\n" % (len(plan.requests), plan.once, len(plan.greetings))
             for said in plan.greetings:
                 job += b"%d %d\n%b%b" % (len(said.data), len(said.end), said.data, said.end)
             job += b"".join(request.encoded() for request in plan.requests)
@@ -74,23 +102,24 @@ class CompiledLoad(GeneratorProcess):
 
     def run(self, seconds: float) -> tuple[int, float]:
         """Records moved, in how many seconds."""
-        tally = self._tally(seconds, 0.0)
+        tally = self.tally(seconds)
         return tally.replies * self._per_reply, tally.seconds
 
     def steadily(self, per_second: float) -> Callable[[float], tuple[int, float]]:
         """A round for a contender in which so many requests are due a second."""
 
         def run(seconds: float) -> tuple[int, float]:
-            tally = self._tally(seconds, per_second)
+            tally = self.tally(seconds, per_second)
             return tally.replies * self._per_reply, tally.seconds
 
         return run
 
     def paced(self, seconds: float, per_second: float) -> tuple[float, float, float]:
         """How late replies are when so many requests are due a second, in milliseconds: p50, p99, p99.9."""
-        return self._tally(seconds, per_second).late_ms
+        return self.tally(seconds, per_second).late_ms
 
-    def _tally(self, seconds: float, per_second: float) -> Tally:
+    def tally(self, seconds: float, per_second: float = 0.0) -> Tally:
+        """One round; 0 a second: a connection sends when it has its reply."""
         return self.ask(b"%f %f\n" % (seconds, per_second))
 
 

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,9 +17,11 @@ import redis
 from benchmarks.generator import Request, verify_range
 from benchmarks.payloads import Shape
 from tests.support import ServerProcess, free_port
+from topics import codec
 
 _CPUCLOCK_SCHED = 2
 _TICKS = os.sysconf("SC_CLK_TCK")
+PYTHON_CODEC = {codec.SWITCH: "python"}
 # Larger than any request that loads data, small enough to be taken at once.
 _FILL_BATCH = 1000
 
@@ -62,10 +64,16 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def http_request(target: str, body: bytes, content_type: str = "application/json") -> Request:
+def http_request(
+    target: str,
+    body: bytes,
+    content_type: str = "application/json",
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"POST {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        f"Content-Length: {len(body)}\r\n{more}\r\n"
     )
     return Request(head.encode() + body)
 
@@ -75,9 +83,13 @@ class Topics:
 
     protocol = "http"
 
-    def __init__(self, directory: Path, **environment: str) -> None:
+    def __init__(self, directory: Path, program: Path | None = None, /, **environment: str) -> None:
+        """`program`: the command `topics` of another checkout."""
         directory.mkdir()
-        self.server = ServerProcess(directory, **environment).start()
+        self.server = ServerProcess(directory, **environment)
+        if program is not None:
+            self.server.command = (str(program), "serve")
+        self.server.start()
         self.port = self.server.host_and_port[1]
         self.pid = self.server.pid
 

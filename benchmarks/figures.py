@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from topics.values import accelerator
+from topics import codec
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -32,10 +32,10 @@ def at_most(limit: float) -> Bar:
     return Bar(limit, at_most=True)
 
 
-def times_peer(limit: float, *, without_accelerator: float | None = None) -> Bar:
-    """The second limit is that of servers without it; where there is none, the first is everybody's."""
-    if accelerator.native is None and without_accelerator is not None:
-        limit = without_accelerator
+def times_peer(limit: float, *, python_codec: float | None = None) -> Bar:
+    """A bar on the ratio; `python_codec` is the limit for servers with the codec in Python, if it differs."""
+    if codec.NAME == "python" and python_codec is not None:
+        limit = python_codec
     return Bar(limit, of_ratio=True)
 
 
@@ -53,9 +53,15 @@ class Figure(msgspec.Struct):
     spread: tuple[float, float] | None = None
     peer_spread: tuple[float, float] | None = None
     note: str = ""
+    # The median of the ratios of rounds, where it is not that of the medians.
+    ratio_of_rounds: float | None = None
+    # Further columns, by heading.
+    also: dict[str, float] = {}
 
     @property
     def ratio(self) -> float | None:
+        if self.ratio_of_rounds is not None:
+            return self.ratio_of_rounds
         return self.value / self.peer_value if self.peer_value else None
 
     @property
@@ -83,8 +89,13 @@ HEADINGS = ("what", "ours", "peer", "ratio", "by CPU", "bar", "reached")
 _REACHED = {True: "yes", False: "NO", None: ""}
 
 
-def cells(figure: Figure) -> tuple[str, ...]:
-    """A line of the table, as `HEADINGS` names its columns."""
+def headings(figures: Sequence[Figure]) -> tuple[str, ...]:
+    """Those that every table has, and those of these figures."""
+    return (*HEADINGS, *dict.fromkeys(name for figure in figures for name in figure.also))
+
+
+def cells(figure: Figure, names: Sequence[str] = HEADINGS) -> tuple[str, ...]:
+    """A line of the table, as `names` names its columns."""
     ratio, cpu = figure.ratio, figure.cpu_ratio
     return (
         figure.name,
@@ -94,14 +105,16 @@ def cells(figure: Figure) -> tuple[str, ...]:
         "" if cpu is None else f"{cpu:.2f}",
         "" if figure.bar is None else str(figure.bar),
         _REACHED[figure.reached],
+        *(number(figure.also[name]) if name in figure.also else "" for name in names[len(HEADINGS) :]),
     )
 
 
 def table(figures: Sequence[Figure]) -> str:
     """Columns aligned for a terminal, a heading per area."""
-    rows = [cells(figure) for figure in figures]
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    lines = [_aligned(HEADINGS, widths)]
+    names = headings(figures)
+    rows = [cells(figure, names) for figure in figures]
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    lines = [_aligned(names, widths)]
     area = None
     for figure, row in zip(figures, rows, strict=True):
         if figure.area != area:

@@ -49,7 +49,7 @@ class Tally(msgspec.Struct):
     reply_bytes: int
     # Records that were decoded and found right.
     verified: int = 0
-    # Of a paced round: how late replies were, p50, p99 and p99.9.
+    # By the compiled generator: how long replies took, in a paced round how late they were: p50, p99, p99.9.
     late_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 

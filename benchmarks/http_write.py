@@ -1,4 +1,4 @@
-"""Writes over HTTP against XADD: many connections, records singly and in batches of 100.
+"""Batches over HTTP against XADD: many connections, 100 records a request; single appends are in `shapes`.
 
 How requests vary: there are four topics; every second connection stays with one of them, the others go round
 all four, so that half the requests have the head of the one before and half have not. Redis gets the same.
@@ -10,15 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from benchmarks.beside_redis import (
-    BARS,
-    BATCHES,
-    BATCHES_SYNCED,
-    NAMED_BATCHES,
-    SINGLE,
-    SINGLE_SYNCED,
-    Case,
-)
+from benchmarks.beside_redis import BARS, BATCHES, BATCHES_SYNCED, NAMED_BATCHES, Case
 from benchmarks.contenders import Redis, Topics
 from benchmarks.figures import Bar, Figure, at_most
 from benchmarks.generator import Job, Request
@@ -30,8 +22,8 @@ from benchmarks.session import Session
 AREA = "http_write"
 # By what of Redis they are compared with.
 _CASES = {
-    "everysec": (BATCHES, SINGLE, BATCHES._replace(shape=SPACED), NAMED_BATCHES),
-    "always": (BATCHES_SYNCED, SINGLE_SYNCED),
+    "everysec": (BATCHES, BATCHES._replace(shape=SPACED), NAMED_BATCHES),
+    "always": (BATCHES_SYNCED,),
 }
 # Records a request, and the server's processor time for one of them: at most, in microseconds.
 _PROCESSOR_TIME = ((100, at_most(1.1)), (1000, at_most(0.8)))
@@ -54,24 +46,13 @@ def _against(session: Session, directory: Path, ours: Topics, appendfsync: str) 
     peer = Redis(directory / appendfsync, appendfsync)
     try:
         for case in _CASES[appendfsync]:
-            yield _measure(session, ours, peer, case, "mixed", bar_for(case))
-        if appendfsync == "everysec":
-            for variety in ("same", "rotating"):
-                yield _measure(session, ours, peer, SINGLE, variety, None)
+            yield _measure(session, ours, peer, case)
     finally:
         peer.close()
 
 
-def bar_for(case: Case) -> Bar | None:
-    """Single appends are judged in `peers`: the generator here is Python, and can be the slowest of all."""
-    return None if case.batch == 1 else BARS.get(case)
-
-
-def _measure(
-    session: Session, ours: Topics, peer: Redis, case: Case, variety: str, bar: Bar | None
-) -> Figure:
-    heads = "" if variety == "mixed" else f", {variety} topic on a connection"
-    name = f"{case}, {case.shape.name}{heads}"
+def _measure(session: Session, ours: Topics, peer: Redis, case: Case) -> Figure:
+    name = f"{case}, {case.shape.name}"
     session.say(f"  {name}")
 
     def prepare_ours() -> None:
@@ -82,7 +63,7 @@ def _measure(
         peer.drop(_NAMES)
 
     prepare_ours()
-    loads = [Load(_job(server, case.shape, case.connections, case.batch, variety)) for server in (ours, peer)]
+    loads = [Load(_job(server, case.shape, case.connections, case.batch)) for server in (ours, peer)]
     try:
         return compare(
             session,
@@ -90,7 +71,7 @@ def _measure(
             name,
             Contender("topics", loads[0].moving(case.batch), ours.pid, prepare_ours),
             Contender(peer.label, loads[1].moving(case.batch), peer.pid, prepare_peer),
-            bar,
+            BARS.get(case),
         )
     finally:
         for load in loads:
@@ -107,7 +88,7 @@ def _processor_time(session: Session, ours: Topics, batch: int, bar: Bar) -> Fig
         ours.create(_NAMES, "disk")
 
     prepare()
-    load = Load(_job(ours, SHORT, 16, batch, "mixed"))
+    load = Load(_job(ours, SHORT, 16, batch))
     try:
         contender = Contender("topics", load.moving(batch), ours.pid, prepare)
         in_turns(session, [contender])
@@ -117,10 +98,10 @@ def _processor_time(session: Session, ours: Topics, batch: int, bar: Bar) -> Fig
     return Figure(AREA, name, median(spent), "µs per record", bar=bar, spread=(min(spent), max(spent)))
 
 
-def _job(server: Topics | Redis, shape: Shape, connections: int, batch: int, variety: str) -> Job:
+def _job(server: Topics | Redis, shape: Shape, connections: int, batch: int) -> Job:
     plans: list[list[Request]] = []
     for index in range(connections):
-        stays = variety == "same" or (variety == "mixed" and index % 2 == 0)
+        stays = index % 2 == 0
         names = [_NAMES[index // 2 % len(_NAMES)]] * len(_NAMES) if stays else list(_NAMES)
         first = index * len(names) * batch
         starts = range(first, first + len(names) * batch, batch)

@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.figures import Figure
 from benchmarks.session import ROOT, Session
-from topics.values.accelerator import SWITCH
+from topics import codec
 
 AREA = "instructions"
 RECORDED = Path(__file__).parent / "instructions.json"
@@ -93,7 +93,7 @@ def _run(directory: Path, steps: int, stretches: int) -> dict[str, int]:
                 "PATH": "/usr/bin:/bin",
                 "PYTHONHASHSEED": "0",
                 "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
-                SWITCH: os.environ.get(SWITCH, ""),
+                codec.SWITCH: os.environ.get(codec.SWITCH, ""),
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.payloads import Shape
+from tests.support.appending import append
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
 from topics.log.remove.tags import TagMatch
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
-from topics.log.write.append_request import parse_append
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import SystemClock
 from topics.values.config import TopicConfig
@@ -48,8 +48,8 @@ class LocalEngine:
         return self.engine.require(name)
 
     def append(self, name: str, body: bytes) -> None:
-        """From the JSON of a request to records that everybody can read."""
-        self.engine.append(name, parse_append(body), _ignore, _raise)
+        """Append the records of a JSON request; readers see them when this returns."""
+        append(self.engine, name, body, _ignore, _raise)
         self.engine.queue.sync_now()
 
     def fill(self, name: str, shape: Shape, count: int, batch: int = 1000) -> None:

@@ -48,11 +48,16 @@ def tag(n: int) -> str:
     return f"order:{n % TAGS:04d}"
 
 
+def meta(n: int) -> dict[str, Any]:
+    return {"trace": f"{n:016x}", "source": "web"}
+
+
 @dataclass(frozen=True)
 class Shape:
     name: str
     is_spaced: bool = False
     has_names: bool = False
+    has_meta: bool = False
     # One of so many records is deleted before it is read; 0: none.
     deleted_every: int = 0
     payload_bytes: int = PAYLOAD_BYTES
@@ -62,7 +67,8 @@ class Shape:
 
     def record(self, n: int) -> dict[str, Any]:
         names = {"tag": tag(n), "node": node(n)} if self.has_names else {}
-        return {"data": payload(n, self.payload_bytes), **names}
+        more = {"meta": meta(n)} if self.has_meta else {}
+        return {"data": payload(n, self.payload_bytes), **names, **more}
 
     def body(self, numbers: Sequence[int]) -> bytes:
         """A write as our HTTP API takes it."""
@@ -71,12 +77,14 @@ class Shape:
     def fields(self, n: int) -> list[bytes]:
         """The same record as fields of a Redis stream entry; the payload comes last."""
         names = [b"tag", tag(n).encode(), b"node", node(n).encode()] if self.has_names else []
-        return [*names, b"data", self.text(payload(n, self.payload_bytes))]
+        more = [b"meta", self.text(meta(n))] if self.has_meta else []
+        return [*names, *more, b"data", self.text(payload(n, self.payload_bytes))]
 
 
 COMPACT = Shape("compact")
 SPACED = Shape("with spaces", is_spaced=True)
 NAMED = Shape("tags and nodes", has_names=True)
+WITH_META = Shape("meta", has_meta=True)
 DELETED = Shape("10 % deleted", deleted_every=10)
 SHORT = Shape("compact, 100 bytes", payload_bytes=100)
 SHAPES = (COMPACT, SPACED, NAMED, DELETED)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.figures import HEADINGS, Figure, cells
+from benchmarks.figures import Figure, cells, headings
 from benchmarks.session import Machine
 
 README = Path(__file__).parent / "README.md"
@@ -54,7 +54,12 @@ def _section(report: Report, area: str) -> str:
     lines = [f"{_HEADING}{area}", "", f"`{report.command}` on {report.machine}.", ""]
     figures = [figure for figure in report.figures if figure.area == area]
     if figures:
-        lines += [_row(HEADINGS), _row(["---"] * len(HEADINGS)), *[_row(cells(figure)) for figure in figures]]
+        names = headings(figures)
+        lines += [
+            _row(names),
+            _row(["---"] * len(names)),
+            *[_row(cells(figure, names)) for figure in figures],
+        ]
     lines += [f"\n{figure.name}: {figure.note}." for figure in figures if figure.note]
     if area in report.left_out:
         lines.append(f"\nLeft out: {'; '.join(report.left_out[area])}.")

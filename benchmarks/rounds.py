@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 
 from benchmarks.contenders import cpu_seconds
@@ -47,19 +48,30 @@ class Contender:
 
 
 def settle(pid: int, within_s: float) -> None:
-    """Wait until a server has done what it does behind the scenes: the next round belongs to the other.
+    """Wait until a server is quiet and what it has written is on the disk.
 
-    What it has written is on the disk then: otherwise the system would write it during the other's round.
+    Otherwise the system would write it during the round of the other.
     """
+    wait_until_quiet(pid, within_s)
+    if within_s:
+        os.sync()
+
+
+def wait_until_quiet(pid: int, within_s: float) -> None:
+    """Wait until a server has done what it does in the background."""
     deadline = time.monotonic() + within_s
     used = cpu_seconds(pid)
     while time.monotonic() < deadline:
         time.sleep(_QUIET_STEP_S)
         before, used = used, cpu_seconds(pid)
-        if used - before < _QUIET_STEP_S * _QUIET_SHARE:
+        if used - before < _QUIET_STEP_S * _QUIET_SHARE and not _is_runnable(pid):
             break
-    if within_s:
-        os.sync()
+
+
+def _is_runnable(pid: int) -> bool:
+    """Whether a thread of a process runs or waits for a processor, which can be long on a busy machine."""
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return any(stat.read_text().rpartition(")")[2].split()[0] == "R" for stat in stats)
 
 
 def in_turns(session: Session, contenders: Sequence[Contender], warm_up: int = 1) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from topics.values import accelerator
+from topics import codec
 
 ROOT = Path(__file__).resolve().parent.parent
 # GNU C11 12.2.0 -mtune=generic -g -O3 …
@@ -119,10 +119,23 @@ TINY = Sizes(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShapeOptions:
+    """What the area `shapes` measures."""
+
+    # Names of shapes; none: all of them.
+    only: tuple[str, ...] = ()
+    # The common shapes on a server that asks for API keys, too.
+    api_keys: bool = False
+    # Checkouts whose servers are measured in turns; none: the server of this one.
+    servers: tuple[Path, ...] = ()
+
+
 class Session:
-    def __init__(self, sizes: Sizes, say: Callable[[str], None]) -> None:
+    def __init__(self, sizes: Sizes, say: Callable[[str], None], shapes: ShapeOptions | None = None) -> None:
         self.sizes = sizes
         self.say = say
+        self.shapes = shapes or ShapeOptions()
         # What areas did without, and why.
         self.left_out: dict[str, list[str]] = {}
 
@@ -181,8 +194,8 @@ def _processor() -> str:
 
 
 def _interpreter() -> str:
-    """One that was built with profile guidance is some 5 to 10 % faster; the accelerator matters more."""
-    return f"({_guidance()}; accelerator: {accelerator.described()})"
+    """The codec, and how the interpreter was built: profile guidance makes it 5 to 10 % faster."""
+    return f"({_guidance()}; codec: {codec.NAME})"
 
 
 def _guidance() -> str:

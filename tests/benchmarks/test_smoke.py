@@ -15,15 +15,14 @@ import pytest
 from benchmarks import __main__ as bench
 from benchmarks.__main__ import main
 from benchmarks.areas import AREAS
-from benchmarks.contenders import cpu_seconds, wake_ups
+from benchmarks.contenders import PYTHON_CODEC, cpu_seconds, wake_ups
 from benchmarks.figures import Figure, at_most, number, table, times_peer
 from benchmarks.generator import Job, Request, WrongReply, verify_diff, verify_range
 from benchmarks.payloads import COMPACT, NAMED, PAYLOAD_BYTES, SPACED, compact, payload
 from benchmarks.report import BEGIN, END, Report, save, write_readme
 from benchmarks.session import ROOT, TINY, Machine, Session, machine
 from tests.support.process import ServerProcess
-from topics.values import accelerator
-from topics.values.accelerator import SWITCH
+from topics import codec
 
 
 def silent(_: str) -> None:
@@ -76,52 +75,53 @@ def test_a_run_says_on_what_it_runs_before_its_figures(
     assert "-- area" in figures
 
 
-# --- without the accelerator ----------------------------------------------------------------------------
+# --- with the codec in Python ---------------------------------------------------------------------------
 
 
-def test_command_starts_again_with_the_accelerator_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_starts_again_with_the_codec_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     class Replaced(Exception):
-        """As this process would be."""
+        """Raised where the process would be replaced."""
 
     def execve(program: str, arguments: list[str], environment: dict[str, str]) -> None:
-        raise Replaced(arguments[1:], environment[SWITCH])
+        raise Replaced(arguments[1:], environment[codec.SWITCH])
 
-    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.delenv(codec.SWITCH, raising=False)
     monkeypatch.setattr(os, "execve", execve)
-    asked = ["peers", "--without-accelerator"]
+    asked = ["peers", "--python-codec"]
     with pytest.raises(Replaced) as caught:
         main(asked)
-    assert caught.value.args == (["-m", "benchmarks", *asked], "off")
+    assert caught.value.args == (["-m", "benchmarks", *asked], "python")
 
 
-def test_figures_without_the_accelerator_stand_apart_and_say_how_they_were_made(
+def test_figures_of_the_codec_in_python_have_their_own_heading_and_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def area(session: Session) -> Iterator[Figure]:
         yield Figure("peers", "what", 1.0, "records/s")
         raise RuntimeError("it broke")
 
-    monkeypatch.setenv(SWITCH, "off")
+    for name, value in PYTHON_CODEC.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(bench, "AREAS", {"peers": area})
-    assert main(["peers", "--quick", "--without-accelerator", "--json", str(tmp_path / "r.json")]) == 1
+    assert main(["peers", "--quick", "--python-codec", "--json", str(tmp_path / "r.json")]) == 1
     made = msgspec.json.decode((tmp_path / "r.json").read_bytes(), type=Report)
-    assert made.command == "python -m benchmarks peers --quick --without-accelerator"
-    assert made.areas == ["peers without the accelerator"]
-    assert made.failures == {"peers without the accelerator": "it broke"}
+    assert made.command == "python -m benchmarks peers --quick --python-codec"
+    assert made.areas == ["peers with the codec in Python"]
+    assert made.failures == {"peers with the codec in Python": "it broke"}
 
 
-@pytest.mark.parametrize("switch", ["off", None])
-def test_servers_that_are_started_run_without_it_as_well(
+@pytest.mark.parametrize("switch", ["python", None])
+def test_servers_that_are_started_use_the_same_codec(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, switch: str | None
 ) -> None:
     monkeypatch.setenv("TOPICS_READ_ONLY", "of this machine, and nothing to a server of ours")
-    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.delenv(codec.SWITCH, raising=False)
     if switch:
-        monkeypatch.setenv(SWITCH, switch)
+        monkeypatch.setenv(codec.SWITCH, switch)
     command = [
         sys.executable,
         "-c",
-        f"import os; print(os.environ.get({SWITCH!r}), os.environ.get('TOPICS_READ_ONLY'))",
+        f"import os; print(os.environ.get({codec.SWITCH!r}), os.environ.get('TOPICS_READ_ONLY'))",
     ]
     server = ServerProcess(tmp_path)
     monkeypatch.setattr(server, "command", command)
@@ -180,12 +180,10 @@ def test_bar_on_the_ratio_is_judged_by_the_ratio() -> None:
     assert figure.reached is False
 
 
-def test_without_the_accelerator_there_is_another_bar_where_one_is_given(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for native, limits in ((object(), [2.4, 1.5]), (None, [1.7, 1.5])):
-        monkeypatch.setattr(accelerator, "native", native)
-        bars = times_peer(2.4, without_accelerator=1.7), times_peer(1.5)
+def test_the_codec_in_python_has_its_own_bar_if_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limits in (("native", [2.4, 1.5]), ("python", [1.7, 1.5])):
+        monkeypatch.setattr(codec, "NAME", name)
+        bars = times_peer(2.4, python_codec=1.7), times_peer(1.5)
         assert [bar.limit for bar in bars] == limits
         assert all(bar.of_ratio for bar in bars)
 
