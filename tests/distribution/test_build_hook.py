@@ -1,4 +1,4 @@
-"""What hatch_build.py tells hatchling: whether a wheel has the accelerator, and for whom it is then."""
+"""What hatch_build.py tells hatchling: whether a wheel has the compiled codec, and for which Python."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from scripts import accelerate
+from scripts import build_native
 
 ROOT = Path(__file__).parents[2]
 INTERFACE = "hatchling.builders.hooks.plugin.interface"
-SWITCH = "TOPICS_BUILD_ACCELERATOR"
+SWITCH = "TOPICS_BUILD_NATIVE"
 PURE: dict[str, Any] = {"pure_python": True, "infer_tag": False, "force_include": {}}
 
 
@@ -48,20 +48,20 @@ def compiler_that(folder: Path, does: str) -> str:
 
 
 @pytest.mark.parametrize("switch", ["", "1"])
-def test_where_there_is_a_compiler_the_wheel_has_it(
+def test_with_a_compiler_the_wheel_has_the_module(
     hook: Any, switch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not accelerate.compiler() or not accelerate.headers():
+    if not build_native.compiler() or not build_native.headers():
         pytest.skip("there is no C compiler, or there are no headers of Python")
     monkeypatch.setenv(SWITCH, switch)
     data = asked(hook)
-    ((made, place),) = data.pop("force_include").items()
+    included = data.pop("force_include")
     # Hatchling then writes the tag of this interpreter, and no other takes the wheel.
     assert data == {"pure_python": False, "infer_tag": True}
-    assert place == f"topics/values/{accelerate.name()}"
-    assert accelerate.loads(Path(made))
+    assert list(included.values()) == [f"{build_native.PACKAGE}/{build_native.FILE_NAME}"]
+    assert all(build_native.loads(Path(made)) for made in included)
     hook.finalize("standard", data, "the wheel")
-    assert not Path(made).parent.exists()
+    assert not any(Path(made).exists() for made in included)
 
 
 def test_without_a_compiler_it_is_pure(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,5 +93,5 @@ def test_a_pure_one_can_be_asked_for(hook: Any, tmp_path: Path, monkeypatch: pyt
     assert asked(hook) == PURE
     assert not (tmp_path / "called").exists()
     monkeypatch.setenv(SWITCH, "off")
-    with pytest.raises(ValueError, match="is 0, 1 or nothing, not 'off'"):
+    with pytest.raises(ValueError, match="must be 0, 1 or empty, not 'off'"):
         asked(hook)

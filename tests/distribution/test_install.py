@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from scripts import accelerate
+from scripts import build_native
 
 ROOT = Path(__file__).parents[2]
 MOST_PACKAGES = 15
@@ -23,7 +23,7 @@ VERSION_WITHIN_S = 5.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-SWITCH = "TOPICS_BUILD_ACCELERATOR"
+SWITCH = "TOPICS_BUILD_NATIVE"
 NO_COMPILER = {"CC": "/bin/false"}
 
 
@@ -58,7 +58,7 @@ class Environment:
         options = ("--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps")
         return ended(self.python, "-m", "pip", "wheel", *options, "--wheel-dir", folder, source, **more)
 
-    def accelerator(self) -> str:
+    def codec(self) -> str:
         return run(self.topics, "--version").splitlines()[1]
 
     def packages(self) -> set[str]:
@@ -93,7 +93,7 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def compiled_names(wheel: Path) -> list[str]:
-    return [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    return sorted(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so"))
 
 
 def test_the_wheel_alone_is_the_client_and_the_command(built: Path, tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_the_wheel_alone_is_the_client_and_the_command(built: Path, tmp_path: Pa
     assert (done.returncode, "topics-log[server]" in done.stderr) == (2, True)
 
 
-def test_the_wheel_has_the_accelerator_and_is_for_this_python_alone(built: Path, tmp_path: Path) -> None:
-    if not accelerate.compiler() or not accelerate.headers():
+def test_the_wheel_has_the_compiled_codec_and_is_for_this_python_alone(built: Path, tmp_path: Path) -> None:
+    if not build_native.compiler() or not build_native.headers():
         pytest.skip("there is no C compiler, or there are no headers of Python")
     wheel = only(built, "topics_log-*.whl")
     *_, interpreter, abi, platform = wheel.stem.split("-")
@@ -123,10 +123,10 @@ def test_the_wheel_has_the_accelerator_and_is_for_this_python_alone(built: Path,
     assert abi == interpreter + sys.abiflags
     assert platform == sysconfig.get_platform().replace("-", "_").replace(".", "_")
     # Its own name keeps another interpreter from it as well, should somebody unpack the wheel by hand.
-    assert compiled_names(wheel) == [f"topics/values/_accelerator{sysconfig.get_config_var('EXT_SUFFIX')}"]
+    assert compiled_names(wheel) == [f"{build_native.PACKAGE}/{build_native.FILE_NAME}"]
     environment = Environment(tmp_path / "compiled")
-    environment.install(wheel)
-    assert environment.accelerator() == "accelerator: yes"
+    environment.install(f"{wheel}[server]")
+    assert environment.codec() == "codec: native"
     for other in (("--python-version", "3.99"), ("--platform", "linux_s390x"), ("--implementation", "pp")):
         asked = (
             *other,
@@ -145,8 +145,8 @@ def test_the_sdist_with_the_server(built: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "server")
     environment.install(f"{only(built, 'topics_log-*.tar.gz')}[server]")
     assert "0 records" in run(environment.topics, "check", _data_of(environment, tmp_path))
-    if accelerate.compiler() and accelerate.headers():
-        assert environment.accelerator() == "accelerator: yes"
+    if build_native.compiler() and build_native.headers():
+        assert environment.codec() == "codec: native"
 
 
 def test_without_a_compiler_the_wheel_is_pure_and_its_server_starts(built: Path, tmp_path: Path) -> None:
@@ -157,12 +157,12 @@ def test_without_a_compiler_the_wheel_is_pure_and_its_server_starts(built: Path,
     wheel = only(tmp_path, "topics_log-*-py3-none-any.whl")
     assert compiled_names(wheel) == []
     environment.install(f"{wheel}[server]")
-    assert environment.accelerator() == "accelerator: no (not compiled)"
+    assert environment.codec() == "codec: python"
     assert "0 records" in run(environment.topics, "check", _data_of(environment, tmp_path))
     # Where it is demanded, there is no wheel rather than this one.
     demanded = environment.wheel(source, tmp_path / "none", **NO_COMPILER, **{SWITCH: "1"})
     assert demanded.returncode == 1
-    assert "the accelerator cannot be compiled" in demanded.stderr
+    assert "cannot be compiled" in demanded.stderr
     assert not list(tmp_path.glob("none/*"))
 
 

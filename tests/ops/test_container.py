@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from scripts import accelerate
+from scripts import build_native
 
 from tests.support import ServerProcess
 from topics.cli.settings import read_settings
@@ -74,7 +74,7 @@ def test_the_compiler_stays_behind() -> None:
     building = instructions()[: -len(last_stage())]
     assert any("apt-get install" in rest and " gcc " in rest for word, rest in building if word == "RUN")
     # On this machine a compiler is found anyway: there, its absence has to be an error.
-    assert building[-1][1].startswith("TOPICS_BUILD_ACCELERATOR=1 ")
+    assert building[-1][1].startswith("TOPICS_BUILD_NATIVE=1 ")
     assert not any("apt-get" in rest for rest in of("RUN"))
     (taken,) = of("COPY")
     assert taken == "--from=build /opt/topics /opt/topics"
@@ -92,9 +92,9 @@ def copy(source: Path, target: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_makes_the_image_makes_a_server_with_the_accelerator(tmp_path: Path) -> None:
+def test_the_build_of_the_image_makes_a_server_with_the_native_codec(tmp_path: Path) -> None:
     """Its first stage, in a folder, with the Python and the compiler of this machine."""
-    if not accelerate.compiler() or not accelerate.headers():
+    if not build_native.compiler() or not build_native.headers():
         pytest.skip("there is no C compiler, or there are no headers of Python")
     # With a PYTHONPATH, what is imported would be this clone.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -113,7 +113,7 @@ def test_what_makes_the_image_makes_a_server_with_the_accelerator(tmp_path: Path
                 copy(ROOT / source, target)
         elif word == "RUN" and "apt-get" not in here:
             run(here)
-    assert "accelerator: yes" in run(f"{tmp_path}/opt/topics/bin/topics --version").splitlines()
+    assert "codec: native" in run(f"{tmp_path}/opt/topics/bin/topics --version").splitlines()
 
 
 def test_its_settings_are_settings() -> None:
