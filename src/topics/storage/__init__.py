@@ -12,6 +12,7 @@ All disk access goes through `filesystem.Filesystem`, so that a test can put a s
 File names are numbers; a topic's name never becomes a path. What other rooms need, they import from here.
 """
 
+from topics.codec.row_text import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data, node_of
 from topics.storage.ahead import Ahead
 from topics.storage.cold_choice import ForeignDirectory, SealedRun, SealedRuns, choose_cold_dir
 from topics.storage.cold_files import OWNER, ColdFiles
@@ -47,7 +48,6 @@ from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUA
 from topics.storage.kernel_syncs import KernelSyncs
 from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, encode_keys
 from topics.storage.reserve import BLOCK_BYTES, Reserve, enough_bytes
-from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data, node_of
 from topics.storage.segment import (
     DEAD,
     LIVE,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from topics.codec.row_text import META_KEY
 from topics.storage.columns import I64, Columns
-from topics.storage.rows import META_KEY
 
 TYPES = {
     "seq": pa.int64(),

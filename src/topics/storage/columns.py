@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.codec.row_text import END, META_KEY, around_data
 from topics.storage.filesystem import Buffer
-from topics.storage.rows import END, META_KEY, around_data
 
 U8: TypeAlias = NDArray[np.uint8]
 U32: TypeAlias = NDArray[np.uint32]
