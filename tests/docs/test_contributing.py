@@ -15,7 +15,6 @@ import yaml
 
 from benchmarks.areas import AREAS
 from tests.docs.examples import ROOT, Example, check_answer, examples, run_bash, table
-from tests.mutation.mutations import MUTATIONS
 
 PAGE = ROOT / "CONTRIBUTING.md"
 DECISIONS = ROOT / "docs" / "decisions"
@@ -62,14 +61,12 @@ def test_long_commands_can_be_run(command: list[str]) -> None:
         python, option, module, *rest = command
         assert (python, option) == (".venv/bin/python", "-m")
         assert find_spec(module) is not None
-        known = {mutation.name for mutation in MUTATIONS} | set(AREAS)
         described = run_bash(f"{sys.executable} -m {module} --help", folder=ROOT)
         for word in rest:
             is_file = word.endswith(".json") or (ROOT / "src/topics" / word).exists()
             is_number = word.replace(".", "").isdigit()
-            assert word in known or is_file or is_number or (word.startswith("--") and word in described), (
-                word
-            )
+            is_option = word.startswith("--") and word in described
+            assert word in AREAS or is_file or is_number or is_option, word
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=named)
@@ -136,18 +133,18 @@ def test_quick_runs_what_the_table_says() -> None:
     assert {"none/bin/ruff check .", "none/bin/mypy"} <= set(lines)
 
 
-def test_some_tests_run_once_more_without_the_accelerator() -> None:
-    *_, everything, without = planned("test")
+def test_some_tests_run_again_with_the_codec_in_python() -> None:
+    *_, everything, again = planned("test")
     assert everything.split()[0] == "none/bin/pytest"
     assert "tests/" not in everything
-    switch, program, *options = without.split()
-    assert (switch, program) == ("TOPICS_TEST_ACCELERATOR=off", "none/bin/pytest")
-    paths = [word.removeprefix("--ignore=") for word in options if "tests/" in word]
+    switch, program, *options = again.split()
+    assert (switch, program) == ("TOPICS_TEST_CODEC=python", "none/bin/pytest")
+    paths = [word for word in options if "tests/" in word]
     assert paths
     assert all((ROOT / path).exists() for path in paths)
 
 
-@pytest.mark.parametrize("said", ["PYTEST_ARGS=-m slow", "TOPICS_TEST_ACCELERATOR=off"])
+@pytest.mark.parametrize("said", ["PYTEST_ARGS=-m slow", "TOPICS_TEST_CODEC=python"])
 def test_what_is_asked_for_runs_once(said: str) -> None:
     commands = [line for line in planned("test", said) if "none/bin/pytest" in line]
     assert len(commands) == 1

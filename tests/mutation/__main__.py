@@ -1,105 +1,70 @@
-"""Prints, for every promise, the mutation that breaks it and whether the proof caught it."""
+"""Mutate modules of src/topics, and print the mutants that no test notices."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
-from pathlib import Path
+from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress
-from rich.table import Table
+from rich.progress import track
 
-from tests.mutation import document, survey
-from tests.mutation.mutations import MUTATIONS
-from tests.mutation.runner import Mutation, Verdict, judge, workshop
+from tests.mutation.mutants import Mutant
+from tests.mutation.survey import Verdict, mutants_of, survey
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
-    parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--list", action="store_true", help="print the names and stop")
-    parser.add_argument("--document", action="store_true", help="write the promises into docs/guarantees.md")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at a time")
-    parser.add_argument(
-        "--survey",
-        nargs="+",
-        metavar="PATH",
-        help="try every boundary, min and max, and early return of these modules or folders of src/topics",
-    )
-    parser.add_argument("--sample", type=float, default=1.0, help="of a survey, only this share")
-    parser.add_argument("--seed", type=int, default=0, help="which share")
-    parser.add_argument("--kept", type=Path, help="a file that keeps which tests come along which lines")
-    chosen = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="a module or folder below src/topics")
+    parser.add_argument("--all", action="store_true", help="mutate all modules")
+    parser.add_argument("--sample", metavar="N|SHARE", help="try so many mutants, or a share such as 0.1")
+    parser.add_argument("--seed", type=int, help="repeat the sample of an earlier run")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="run only these tests")
+    parser.add_argument("--list", action="store_true", help="print the mutants and stop")
+    chosen = parser.parse_args(arguments)
+    if chosen.all == bool(chosen.modules):
+        parser.error("name modules, or give --all")
+    found = mutants_of(["."] if chosen.all else chosen.modules)
+    if chosen.sample is not None:
+        seed = random.randrange(1_000_000) if chosen.seed is None else chosen.seed
+        print(f"--seed {seed}")
+        found = sampled(found, chosen.sample, seed)
     if chosen.list:
-        print(*(mutation.name for mutation in MUTATIONS), sep="\n")
+        print(*map(shown, found), sep="\n")
         return 0
-    if chosen.document:
-        document.write(MUTATIONS)
-        return 0
-    if chosen.survey:
-        return go_through(chosen.survey, chosen.sample, chosen.seed, chosen.kept)
-    unknown = set(chosen.names) - {mutation.name for mutation in MUTATIONS}
-    if unknown:
-        print(f"no such mutation: {', '.join(sorted(unknown))}; --list shows them", file=sys.stderr)
-        return 2
-    picked = [mutation for mutation in MUTATIONS if not chosen.names or mutation.name in chosen.names]
-    verdicts = shown_meanwhile(picked, chosen.jobs)
-    Console().print(table(verdicts))
-    escaped = [verdict.mutation.name for verdict in verdicts if not verdict.caught]
-    if escaped:
-        print(f"not caught: {', '.join(escaped)}", file=sys.stderr)
-    print(share(len(escaped), len(verdicts)))
-    return 1 if escaped else 0
-
-
-def share(survivors: int, tried: int, alike: int = 0) -> str:
-    others = f"; {alike} more make no difference" if alike else ""
-    return f"{survivors} of {tried} changes were not noticed: {survivors / max(tried, 1):.1%}{others}"
-
-
-def go_through(paths: list[str], sample: float, seed: int, kept: Path | None) -> int:
-    """Prints what no test noticed, and the share of it."""
-    found: dict[str, survey.Found] = {}
-    with workshop() as place:
-        judges = survey.watch(place, kept)
-        for module, mutant, noticed, why in survey.survey(place, judges, survey.modules(paths), sample, seed):
-            found[module.path] = module
-            if noticed and why is None:
-                continue
-            seen = "" if judges.of(module.path, mutant.line) else " (no test comes here)"
-            if why is not None:
-                seen = f": is noticed, though: {why}" if noticed else f": makes no difference: {why}"
-            print(f"{module.path}:{mutant.line}: {mutant.what.strip()}{seen}", flush=True)
-    for module in found.values():
-        print(f"{module.path}: {share(len(module.left), module.tried, len(module.alike))}")
-    left, tried = sum(len(m.left) for m in found.values()), sum(m.tried for m in found.values())
-    print(share(left, tried, sum(len(m.alike) for m in found.values())))
-    return 1 if left else 0
-
-
-def shown_meanwhile(mutations: list[Mutation], jobs: int) -> list[Verdict]:
     verdicts = []
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=len(mutations))
-        for verdict in judge(mutations, jobs):
-            progress.update(task, advance=1, description=verdict.mutation.name)
-            if not verdict.caught:
-                progress.console.print(f"not caught: {verdict.mutation.name}: {escape(verdict.said)}")
-            verdicts.append(verdict)
-    return sorted(verdicts, key=lambda verdict: mutations.index(verdict.mutation))
+    progress = Console(stderr=True)
+    running = survey(found, chosen.jobs, chosen.tests)
+    for verdict in track(running, "", total=len(found), console=progress, transient=True):
+        verdicts.append(verdict)
+        if not verdict.killed:
+            print(shown(verdict.mutant) + ("" if verdict.tests else "  (no test runs it)"), flush=True)
+    print(summary(verdicts))
+    return int(not all(verdict.killed for verdict in verdicts))
 
 
-def table(verdicts: list[Verdict]) -> Table:
-    shown = Table("mutation", "promise", "caught", "s", "by")
-    for verdict in verdicts:
-        caught = "yes" if verdict.caught else "NO"
-        # Names of tests have brackets, which would be taken for the beginning of a colour.
-        by = escape(verdict.by or verdict.said)
-        shown.add_row(verdict.mutation.name, verdict.mutation.promise, caught, f"{verdict.seconds:.0f}", by)
-    return shown
+def sampled(found: list[Mutant], sample: str, seed: int) -> list[Mutant]:
+    """`sample` is a number of mutants, or a share if it has a point."""
+    count = round(float(sample) * len(found)) if "." in sample else int(sample)
+    picked = random.Random(seed).sample(range(len(found)), min(count, len(found)))
+    return [found[index] for index in sorted(picked)]
+
+
+def shown(mutant: Mutant) -> str:
+    return f"src/topics/{mutant.path}:{mutant.line}: `{mutant.old}` -> `{mutant.new}`"
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    tried = Counter(verdict.mutant.path for verdict in verdicts)
+    survivors = Counter(verdict.mutant.path for verdict in verdicts if not verdict.killed)
+    lines = [f"{path}: {survivors[path]} of {count} mutants survive" for path, count in sorted(tried.items())]
+    if len(tried) > 1:
+        lines.append(f"in all: {survivors.total()} of {tried.total()} mutants survive")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,110 +1,148 @@
-"""Small changes that would make code wrong, found in its syntax: boundaries, extremes and early returns."""
+"""Mutants of a source file, made from its syntax tree. Each one changes a single expression or statement."""
 
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_OTHER = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-}
+_PAIRS: tuple[tuple[type[ast.AST], type[ast.AST]], ...] = (
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+    (ast.Add, ast.Sub),
+    (ast.Mult, ast.FloorDiv),
+    (ast.LShift, ast.RShift),
+    (ast.BitAnd, ast.BitOr),
+    (ast.And, ast.Or),
+)
+_OTHER = dict(_PAIRS) | {other: one for one, other in _PAIRS}
+_OTHER |= {ast.Div: ast.Mult, ast.Mod: ast.FloorDiv, ast.BitXor: ast.BitOr}
+_BOUNDARIES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _EXTREMES = {"min": "max", "max": "min"}
-_LEAVES = (ast.Return, ast.Continue, ast.Break)
+_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_LOG_LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`new` instead of what stands between two places of a text, which are counted in bytes."""
+    """`new_text` instead of the bytes from `start` to `stop` of a file; `old` and `new` are for people."""
 
+    path: str
     line: int
+    end_line: int
     start: int
     stop: int
     old: str
     new: str
+    new_text: str
+    # Code outside of functions runs only while its module is imported.
+    in_function: bool
 
-    @property
-    def what(self) -> str:
-        return f"{self.old} -> {self.new}"
-
-    def put_into(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         data = text.encode()
-        return (data[: self.start] + self.new.encode() + data[self.stop :]).decode()
+        return (data[: self.start] + self.new_text.encode() + data[self.stop :]).decode()
 
 
-def mutants(text: str) -> list[Mutant]:
-    """In the order of the text."""
-    tree = ast.parse(text)
+def mutants(path: str, text: str) -> list[Mutant]:
+    """Return the mutants of a file in the order of its text."""
     starts = [0]
     for line in text.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    passed_over = _passed_over(tree)
-    found = [
-        Mutant(line, starts[line - 1] + start, starts[stop_line - 1] + stop, old, new)
-        for node in ast.walk(tree)
-        if id(node) not in passed_over
-        for line, start, stop_line, stop, old, new in _changes(node, text)
-    ]
-    return sorted(found, key=lambda mutant: (mutant.start, mutant.new))
-
-
-def _passed_over(tree: ast.AST) -> set[int]:
-    """What is there for readers and type checkers alone."""
-    silent = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assert)
-        or (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING")
-    ]
-    return {id(inner) for node in silent for inner in ast.walk(node)}
-
-
-def _changes(node: ast.AST, text: str) -> Iterator[tuple[int, int, int, int, str, str]]:
-    if isinstance(node, ast.Compare):
-        sides = [node.left, *node.comparators]
-        for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
-            old, new = _OTHER[type(operator)]
-            assert left.end_lineno is not None
-            assert left.end_col_offset is not None
-            between = _between(text, left.end_lineno, left.end_col_offset, right.lineno, right.col_offset)
-            yield (
-                left.end_lineno,
-                left.end_col_offset,
-                right.lineno,
-                right.col_offset,
-                old,
-                # Brackets may stand on both sides of the operator.
-                between.replace(old, new, 1),
+    found = []
+    for node, in_function in _walk(ast.parse(text), in_function=False):
+        for target, other in _changes(node):
+            assert target.end_lineno is not None
+            assert target.end_col_offset is not None
+            new = ast.unparse(other)
+            # Later lines keep their numbers, so that only the mutated function differs.
+            padding = "\n" * (target.end_lineno - target.lineno)
+            found.append(
+                Mutant(
+                    path,
+                    target.lineno,
+                    target.end_lineno,
+                    starts[target.lineno - 1] + target.col_offset,
+                    starts[target.end_lineno - 1] + target.end_col_offset,
+                    ast.unparse(target),
+                    new,
+                    f"({new}{padding})" if isinstance(target, ast.expr) else new + padding,
+                    in_function,
+                )
             )
+    return sorted(found, key=lambda mutant: (mutant.start, mutant.stop, mutant.new))
+
+
+def _walk(node: ast.AST, *, in_function: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """Yield every node that runs, and whether it is in a function."""
+    # Python 3.11 has no true positions inside of f-strings.
+    if isinstance(node, (ast.Assert, ast.JoinedStr)) or _is_for_types(node) or _is_logging(node):
+        return
+    yield node, in_function
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns"):
+            continue
+        inside = in_function or (isinstance(node, _FUNCTIONS) and name == "body")
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _walk(child, in_function=inside)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _is_logging(node: ast.AST) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.attr in _LOG_LEVELS
+    )
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST]]:
+    """Yield what is replaced, and what replaces it."""
+    if isinstance(node, ast.Compare):
+        for index, operator in enumerate(node.ops):
+            other = copy.deepcopy(node)
+            other.ops[index] = _OTHER[type(operator)]()  # type: ignore[call-overload]
+            yield node, other
+    elif isinstance(node, (ast.BinOp, ast.AugAssign, ast.BoolOp)) and type(node.op) in _OTHER:
+        swapped = copy.deepcopy(node)
+        swapped.op = _OTHER[type(node.op)]()  # type: ignore[assignment]
+        yield node, swapped
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node, node.operand
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _EXTREMES:
-        name = node.func
-        other = _EXTREMES[name.id]
-        yield name.lineno, name.col_offset, name.lineno, name.col_offset + len(other), name.id, other
-    elif isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVES) and len(node.body) == 1:
-        test = node.test
-        assert test.end_lineno is not None
-        assert test.end_col_offset is not None
-        yield (
-            test.lineno,
-            test.col_offset,
-            test.end_lineno,
-            test.end_col_offset,
-            "condition to leave",
-            "False",
-        )
+        call = copy.deepcopy(node)
+        call.func = ast.Name(_EXTREMES[node.func.id])
+        yield node, call
+    elif isinstance(node, ast.Expr) and _is_call(node.value):
+        yield node, ast.Pass()
+    elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        yield from _negation(node.test)
+        if isinstance(node, ast.If) and len(node.body) == 1 and isinstance(node.body[0], _EXITS):
+            yield node.test, ast.Constant(False)
+    elif isinstance(node, ast.comprehension):
+        for test in node.ifs:
+            yield from _negation(test)
 
 
-def _between(text: str, line: int, column: int, stop_line: int, stop_column: int) -> str:
-    lines = text.encode().splitlines(keepends=True)[line - 1 : stop_line]
-    lines[-1] = lines[-1][:stop_column]
-    lines[0] = lines[0][column:]
-    return b"".join(lines).decode()
+def _is_call(value: ast.expr) -> bool:
+    return isinstance(value.value if isinstance(value, ast.Await) else value, ast.Call)
+
+
+def _negation(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the negation of a condition unless its operator has the negation as a mutant already."""
+    is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    is_equality = (
+        isinstance(test, ast.Compare) and len(test.ops) == 1 and not isinstance(test.ops[0], _BOUNDARIES)
+    )
+    if not (is_negated or is_equality or isinstance(test, ast.Constant)):
+        yield test, ast.UnaryOp(ast.Not(), test)

@@ -1,29 +1,28 @@
-"""Every boundary, extreme and early return of a part of the sources: which change would no test notice?
-
-Each change is tried against the tests that come along its line, those of its own module first. What is left
-is to be read: either a test is missing, or the code is not needed, or the change makes no difference, which
-alike.py then knows.
-"""
+"""Run mutants against the tests that come along their lines: first a module's own tests, then others."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from queue import Queue
+from typing import Any
 
-from tests.mutation.alike import reason
 from tests.mutation.mutants import Mutant, mutants
-from tests.mutation.runner import ROOT
 
-SOURCES = Path("src/topics")
-# Tests without a server of their own: quick enough to be run a thousand times.
-JUDGES = (
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "src" / "topics"
+# Tests without a server process: they see a mutant, and they are quick.
+OTHERS = (
     "tests/storage",
     "tests/log",
     "tests/flow",
@@ -32,172 +31,262 @@ JUDGES = (
     "tests/crash/test_full_disk.py",
     "tests/crash/test_sync_failure.py",
 )
-# For so many seconds, going by what they took under the eyes of coverage, tests are run against one change.
+# The most processor time of tests for one mutant.
 _BUDGET_S = 12.0
-_PATIENCE_S = 180.0
-# pytest's exit codes when what it was told to run is not there.
-_NO_TESTS = (4, 5)
+_MAPPING_S = 3600.0
+_KILLED: dict[str, Any] = {"killed": True, "failed": []}
+_SURVIVES: dict[str, Any] = {"killed": False, "failed": []}
 
 
-@dataclass
-class Judges:
-    """Which tests come along a line, and how long they take."""
+@dataclass(frozen=True)
+class Verdict:
+    mutant: Mutant
+    killed: bool
+    # The number of tests that ran with it.
+    tests: int
 
-    along: dict[tuple[str, int], list[str]]
-    seconds: dict[str, float]
 
-    def of(self, path: str, line: int) -> list[str]:
-        """The quickest first, but those of the module itself before all others, and then of its folder."""
-        own, folder = f"/test_{Path(path).name}", f"tests/{Path(path).parent}/"
+def modules(paths: Iterable[str]) -> list[str]:
+    """Return module paths below src/topics. A folder stands for all modules in it."""
+    found: dict[str, None] = {}
+    for path in paths:
+        place = SOURCES / path
+        if not place.exists():
+            raise SystemExit(f"src/topics/{path} does not exist")
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            found[file.relative_to(SOURCES).as_posix()] = None
+    return list(found)
 
-        def turn(test: str) -> tuple[bool, bool, float]:
-            return own not in test, not test.startswith(folder), self.seconds.get(test, 0.0)
 
-        tests = sorted(self.along.get((path, line), []), key=turn)
-        chosen, left = [], _BUDGET_S
+def mutants_of(paths: Iterable[str]) -> list[Mutant]:
+    return [mutant for path in modules(paths) for mutant in mutants(path, (SOURCES / path).read_text())]
+
+
+def own_tests(paths: Iterable[str]) -> list[str]:
+    """Return the test files of these modules; the folder of tests for a module without a file of its own."""
+    found: dict[str, None] = {}
+    for path in map(Path, paths):
+        folder = ROOT / "tests" / path.parent
+        files = sorted(folder.glob(f"test_{path.stem}*.py")) or ([folder] if folder.is_dir() else [])
+        found |= {file.relative_to(ROOT).as_posix(): None for file in files}
+    return list(found)
+
+
+def other_tests(paths: Iterable[str]) -> list[str]:
+    rooms = {f"tests/{Path(path).parts[0]}" for path in paths} | set(OTHERS)
+    return sorted(room for room in rooms if (ROOT / room).exists())
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of the checkout: it does not change meanwhile, and a mutant does not damage the original."""
+    with tempfile.TemporaryDirectory(prefix="topics-mutation-") as directory:
+        place = Path(directory) / "checkout"
+        shutil.copytree(ROOT, place, ignore=shutil.ignore_patterns(".*", "node_modules", "topics-*"))
+        yield place
+
+
+class Worker:
+    """A process of tests.mutation.worker, which has collected some tests."""
+
+    def __init__(self, place: Path, arguments: Sequence[str]) -> None:
+        self._place = place
+        self._environment = os.environ | {"PYTHONPATH": str(place / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutation.worker", *arguments],
+            cwd=place,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return self.answer()
+
+    def ask_anew(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Run the tests in a process that imports the mutant."""
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.mutation.worker", "--import"],
+                cwd=self._place,
+                env=self._environment,
+                input=json.dumps(order) + "\n",
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+                timeout=60 + 10 * order["seconds"],
+            )
+        except subprocess.TimeoutExpired:
+            return _KILLED
+        # A mutant may end the process.
+        return _decoded(done.stdout) if done.stdout else _KILLED
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"pytest ended with code {self._process.wait()}")
+        return _decoded(line)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _decoded(line: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+class Survey:
+    """Some collected tests, the lines that each of them runs, and workers that run them."""
+
+    def __init__(
+        self,
+        place: Path,
+        paths: Sequence[str],
+        tests: Sequence[str],
+        jobs: int,
+        left_out: Sequence[str] = (),
+    ) -> None:
+        self._files = {path: place / "src" / "topics" / path for path in paths}
+        self._texts = {path: file.read_text() for path, file in self._files.items()}
+        self._lines: dict[tuple[str, int], set[str]] = defaultdict(set)
+        self._of_module: dict[str, set[str]] = defaultdict(set)
+        self._seconds: dict[str, float] = {}
+        # Tests that fail without a mutant, and tests that are known to pass.
+        self._failing: set[str] = set()
+        self._passing: set[str] = set()
+        self._jobs = jobs
+        self._idle: Queue[Worker] = Queue()
+        with ExitStack() as stack:
+            arguments = [*tests, *(f"--ignore={one}" for one in left_out)]
+            workers = [Worker(place, arguments) for _ in range(jobs)]
+            for worker in workers:
+                stack.callback(worker.close)
+            ready, *_ = [worker.answer() for worker in workers]
+            for name in ready["broken"]:
+                print(f"left out, because it cannot be imported: {name}", file=sys.stderr)
+            self._map(workers, ready["tests"])
+            self._closing = stack.pop_all()
+
+    def __enter__(self) -> Survey:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def _map(self, workers: list[Worker], tests: list[str]) -> None:
+        files = {str(file): path for path, file in self._files.items()}
+        number = {
+            name: at for at, name in enumerate(dict.fromkeys(test.partition("::")[0] for test in tests))
+        }
+        shares: list[list[str]] = [[] for _ in workers]
         for test in tests:
-            left -= self.seconds.get(test, 0.0) + 0.002
+            shares[number[test.partition("::")[0]] % len(workers)].append(test)
+
+        def run(worker: Worker, share: list[str]) -> dict[str, Any]:
+            return worker.ask({"tests": share, "files": list(files), "seconds": _MAPPING_S})
+
+        with ThreadPoolExecutor(len(workers)) as pool:
+            for answer in pool.map(run, workers, shares):
+                if "lines" not in answer:
+                    raise SystemExit("the tests did not end without a mutant")
+                self._seconds |= answer["seconds"]
+                self._failing |= set(answer["failed"])
+                for file, lines in answer["lines"].items():
+                    for line, names in lines.items():
+                        # No name: outside of tests.
+                        self._lines[files[file], int(line)] |= set(names) - {""}
+                        self._of_module[files[file]] |= set(names) - {""}
+        for worker in workers:
+            self._idle.put(worker)
+        for test in sorted(self._failing):
+            print(f"left out, because it fails without a mutant: {test}", file=sys.stderr)
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """Return the quickest tests that run a mutant, up to a limit of time."""
+        found: set[str] = set()
+        if mutant.in_function:
+            found = found.union(
+                *(self._lines[mutant.path, n] for n in range(mutant.line, mutant.end_line + 1))
+            )
+        else:
+            found = self._of_module[mutant.path]
+        chosen: list[str] = []
+        left = _BUDGET_S
+        for test in sorted(found - self._failing, key=lambda test: (self._seconds[test], test)):
+            left -= self._seconds[test]
             if left < 0 and chosen:
                 break
             chosen.append(test)
         return chosen
 
+    def judge(self, chosen: Sequence[Mutant]) -> Iterator[Verdict]:
+        """Yield the verdicts as they come."""
+        pool = ThreadPoolExecutor(self._jobs)
+        try:
+            for done in as_completed([pool.submit(self._judge, mutant) for mutant in chosen]):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-@dataclass
-class Found:
-    path: str
-    tried: int = 0
-    survivors: list[Mutant] = field(default_factory=list)
-    # No test comes along these.
-    unseen: list[Mutant] = field(default_factory=list)
-    # These make no difference; see alike.py.
-    alike: list[Mutant] = field(default_factory=list)
+    def _judge(self, mutant: Mutant) -> Verdict:
+        worker = self._idle.get()
+        try:
+            while True:
+                tests = self.tests_of(mutant)
+                answer = self._run(worker, mutant, tests) if tests else _SURVIVES
+                if not self._is_unreliable(worker, mutant, tests, answer["failed"]):
+                    return Verdict(mutant, answer["killed"], len(tests))
+        finally:
+            self._idle.put(worker)
 
-    @property
-    def left(self) -> list[Mutant]:
-        return self.survivors + self.unseen
+    def _is_unreliable(self, worker: Worker, mutant: Mutant, tests: list[str], failed: list[str]) -> bool:
+        """Whether the test that failed does so without a mutant, too. It is then left out."""
+        known = [test for test in failed if test in tests and test not in self._passing]
+        for test in known:
+            if self._run(worker, mutant, tests[: tests.index(test) + 1], mutated=False)["killed"]:
+                print(f"left out, because it fails without a mutant: {test}", file=sys.stderr)
+                self._failing.add(test)
+                return True
+            self._passing.add(test)
+        return False
 
-    def put_down(self, mutant: Mutant, *, seen: bool, alike: bool) -> None:
-        """Nothing noticed it."""
-        (self.alike if alike else self.survivors if seen else self.unseen).append(mutant)
-
-
-def modules(paths: Sequence[str]) -> list[str]:
-    """Below src/topics; a folder stands for all that is in it."""
-    found: list[str] = []
-    for path in paths:
-        place = ROOT / SOURCES / path
-        if place.is_dir():
-            found += sorted(str(file.relative_to(ROOT / SOURCES)) for file in place.rglob("*.py"))
-        else:
-            found.append(str(place.relative_to(ROOT / SOURCES)))
-    return found
-
-
-def watch(place: Path, kept: Path | None) -> Judges:
-    """Runs the judges once. `kept` is a file with the outcome of an earlier time, or for a later one."""
-    if kept is not None and kept.exists():
-        seen = json.loads(kept.read_text())
-        names = list(seen["seconds"])
-        along = {(path, line): [names[at] for at in tests] for path, line, tests in seen["along"]}
-        return Judges(along, seen["seconds"])
-    data = place / "coverage.data"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--cov=src/topics"]
-    # Under the eyes of coverage some take ten times as long.
-    command += ["--cov-context=test", "--cov-report=", "--timeout=0"]
-    command += ["-p", "tests.mutation.survey_times", *JUDGES]
-    environment = os.environ | {"PYTHONPATH": f"{place}/src", "COVERAGE_FILE": str(data)}
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"the judges fail without any change: {done.stdout[-2000:]}")
-    judges = Judges(_along(data, place), json.loads((place / "times.json").read_text()))
-    if kept is not None:
-        number = {name: at for at, name in enumerate(judges.seconds)}
-        along = [
-            (path, line, [number[test] for test in tests]) for (path, line), tests in judges.along.items()
-        ]
-        kept.write_text(json.dumps({"along": along, "seconds": judges.seconds}))
-    return judges
+    def _run(
+        self, worker: Worker, mutant: Mutant, tests: list[str], *, mutated: bool = True
+    ) -> dict[str, Any]:
+        old = self._texts[mutant.path]
+        order = {
+            "tests": tests,
+            "file": str(self._files[mutant.path]),
+            "old": old,
+            "text": mutant.apply(old) if mutated else old,
+            "seconds": 1 + 5 * sum(self._seconds[test] for test in tests),
+        }
+        answer = worker.ask(order) if mutant.in_function or not mutated else {"import": True}
+        return worker.ask_anew(order) if "import" in answer else answer
 
 
-def _along(data: Path, place: Path) -> dict[tuple[str, int], list[str]]:
-    from coverage import CoverageData
-
-    seen = CoverageData(str(data))
-    seen.read()
-    along: dict[tuple[str, int], list[str]] = {}
-    for path in seen.measured_files():
-        short = str(Path(path).relative_to(place / SOURCES))
-        for line, contexts in seen.contexts_by_lineno(path).items():
-            # "name|setup", "name|run", "name|teardown"; without a name: while tests were imported.
-            along[short, line] = sorted({context.rpartition("|")[0] for context in contexts} - {""})
-    return along
-
-
-class Worker:
-    """A process that has collected the judges, and asks some of them."""
-
-    def __init__(self, place: Path, judges: Sequence[str] = JUDGES) -> None:
-        environment = os.environ | {"PYTHONPATH": f"{place}/src", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "tests.mutation.survey_worker", *judges]
-        self._process = subprocess.Popen(
-            command, cwd=place, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._stdin: IO[str] = self._process.stdin
-        self._stdout: IO[str] = self._process.stdout
-
-    def notices(self, file: Path, text: str, tests: list[str]) -> bool:
-        """Whether one of these tests fails with this text in the file."""
-        if not tests:
-            return False
-        print(json.dumps([str(file), text, tests, _PATIENCE_S]), file=self._stdin, flush=True)
-        answer = self._stdout.readline()
-        if not answer:
-            raise SystemExit("the worker is gone")
-        code = json.loads(answer)
-        if code in _NO_TESTS:
-            raise SystemExit(f"pytest does not find {tests}")
-        # Not even importable, or never at an end: that is noticed, too.
-        return bool(code != 0)
-
-    def close(self) -> None:
-        self._stdin.close()
-        self._process.wait()
-        self._stdout.close()
+def survey(chosen: Sequence[Mutant], jobs: int, tests: Sequence[str] = ()) -> Iterator[Verdict]:
+    """Yield the final verdict of each mutant. `tests` replaces the choice of own tests, then others."""
+    near = list(tests) or own_tests(_paths(chosen))
+    left = list(chosen)
+    with copied() as place:
+        if near:
+            left = []
+            with Survey(place, _paths(chosen), near, jobs) as first:
+                for verdict in first.judge(chosen):
+                    if verdict.killed or tests:
+                        yield verdict
+                    else:
+                        left.append(verdict.mutant)
+        if left:
+            with Survey(place, _paths(left), other_tests(_paths(left)), jobs, left_out=near) as second:
+                yield from second.judge(left)
 
 
-def survey(
-    place: Path, judges: Judges, paths: Sequence[str], sample: float, seed: int
-) -> Iterator[tuple[Found, Mutant, bool, str | None]]:
-    """Of each change that was tried, what was found in its module so far, and whether it was noticed.
-
-    And of one that is known to make no difference, why.
-    """
-    worker = Worker(place)
-    chance = random.Random(seed)
-    try:
-        for path in paths:
-            file = place / SOURCES / path
-            text = file.read_text()
-            found = Found(path)
-            every = mutants(text)
-            if every and worker.notices(file, text, judges.of(path, every[0].line)):
-                raise SystemExit(f"tests of {path} fail without any change")
-            for mutant in every:
-                if chance.random() >= sample:
-                    continue
-                tests = judges.of(path, mutant.line)
-                found.tried += 1
-                changed = mutant.put_into(text)
-                why = reason(path, text, changed)
-                try:
-                    noticed = worker.notices(file, changed, tests)
-                finally:
-                    file.write_text(text)
-                if not noticed:
-                    found.put_down(mutant, seen=bool(tests), alike=why is not None)
-                yield found, mutant, noticed, why
-    finally:
-        worker.close()
+def _paths(chosen: Sequence[Mutant]) -> list[str]:
+    return list(dict.fromkeys(mutant.path for mutant in chosen))
