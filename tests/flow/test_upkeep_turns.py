@@ -17,6 +17,7 @@ from topics.flow.upkeep import Tiers, Upkeep
 from topics.log import Checkpointer
 from topics.log.run import Run
 from topics.log.write.commit_loop import CommitLoop
+from topics.values.errors import InvariantViolated, WritesOff
 
 Result = TypeVar("Result")
 
@@ -243,4 +244,26 @@ def test_appends_are_committed_after_a_pause_in_which_all_others_were_refused(tm
 
     assert asyncio.run(main()).first_seq == 1
     assert refused == ["invalid_request"]
+    lab.kill()
+
+
+def test_a_violation_in_a_turn_of_upkeep_ends_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, is_met = Lab(tmp_path), asyncio.Event()
+
+    def contradict(_: int) -> None:
+        is_met.set()
+        raise InvariantViolated("a topic contradicts itself")
+
+    async def work(keeper: Upkeep) -> None:
+        keeper.start()
+        await is_met.wait()
+        await asyncio.sleep(0)
+        await keeper.stop()
+
+    monkeypatch.setattr(upkeep, "TICK_S", 0.01)
+    monkeypatch.setattr(lab.engine.clock_mark, "extend", contradict)
+    driven(lab, work)
+    assert lab.engine.writes_off is WritesOff.STORAGE_FAILED
     lab.kill()

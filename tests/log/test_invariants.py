@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.log.harness import T0, Lab
-from tests.support.appending import append, body_of, rows_of, write_of
+from tests.support.appending import ByHand, append, body_of, rows_of, write_of
 from topics.log.remove import ledger
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
-from topics.log.write.group import append_group
+from topics.log.write.group import Amount, admit_group, append_group
 from topics.storage.frame import FrameDraft, Kind
 from topics.values.errors import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 
@@ -185,3 +186,104 @@ def test_a_violation_that_a_reader_finds(lab: Lab, caplog: pytest.LogCaptureFixt
     lab.engine.refresh(lab.topic("t"))
     assert lab.diff("t").caught_up
     check_that_writes_have_ended(lab, caplog, "evict_floor 3, earliest_seq 2, head 2, assigned 2")
+
+
+def test_a_violation_in_an_expiry_that_makes_room_for_an_append(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Age has to make room in a topic that contradicts itself, before records go to another one."""
+    lab.kill()
+    lab.settings["max_total_bytes"] = 8
+    lab.open()
+    lab.put("t", ttl_ms=100)
+    lab.write("t", 1)
+    lab.clock.advance(60)
+    lab.write("t", 2)
+    lab.topic("t").raise_line(ledger.CAP, 2)
+    lab.clock.advance(60)
+    for results in (lab.turn(("u", body_of(12345678)), ("u", body_of(1))), lab.turn(("u", body_of(1)))):
+        assert [isinstance(result, ApiError) and result.code for result in results][-1] == "internal"
+    check_that_writes_have_ended(lab, caplog, "evict_floor 3, earliest_seq 2, head 2, assigned 2")
+    amounts = [Amount(lab.topic("t"), 1, 9)]
+    with pytest.raises(ApiError, match="max_total_bytes"):
+        admit_group(lab.engine, amounts, lab.engine.now())
+
+
+# --- defects ----------------------------------------------------------------------------------------------
+
+
+class Counted(ByHand):
+    """A request that counts its answers."""
+
+    def __init__(self, name: str, body: bytes, key: bytes | None = None) -> None:
+        self.answers: list[Any] = []
+        super().__init__(name, body, self.answers.append, self.answers.append, key)
+
+
+def requests_of_a_turn() -> list[Counted]:
+    """A mistake, a repeated key, a topic that is created, and several topics that exist."""
+    return [
+        Counted("t", b"{"),
+        Counted("t", body_of(1), b"known"),
+        Counted("t", body_of(2), b"new"),
+        Counted("t", body_of(2), b"new"),
+        Counted("u", body_of(3)),
+        Counted("created", body_of(4)),
+        Counted("v", body_of(5)),
+    ]
+
+
+PLACES = [
+    "topics.log.write.append._checked_config",
+    "topics.log.write.append.create_topic",
+    "topics.log.write.append.check_key",
+    "topics.log.write.append.extend_if_short",
+    "topics.log.write.append.codec.decode",
+    "topics.log.write.append.codec.encode",
+    "topics.log.write.idempotency.TopicKeys.digest",
+    "topics.log.write.idempotency.TopicKeys.remember",
+    "topics.log.topic.Topic.append",
+    "topics.log.write.commit_queue.CommitQueue.require_growth",
+]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize("place", PLACES)
+def test_each_request_of_a_turn_is_answered_once_whatever_is_defective(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, place: str, after: int
+) -> None:
+    """Also when other requests of the turn were answered or had their seqs before the defect showed."""
+    for name in "tuv":
+        lab.put(name, idempotency_window_ms=1000)
+    lab.write("t", 0, key="known")
+    requests = requests_of_a_turn()
+    for request in requests:
+        lab.engine.append(request)
+    with monkeypatch.context() as patch:
+        calls = fail_from(patch, place, after)
+        lab.engine.queue.sync_now()
+    lab.engine.queue.sync_now()
+    assert [len(request.answers) for request in requests] == [1] * len(requests)
+    if calls[0] > after:
+        assert lab.engine.writes_off is WritesOff.STORAGE_FAILED
+        assert lab.engine.totals.pending_bytes == 0
+    else:
+        assert lab.engine.writes_off is None
+    lab.restart()
+    assert lab.write("t", 9).first_seq > 1
+
+
+def fail_from(patch: pytest.MonkeyPatch, place: str, after: int) -> list[int]:
+    """Let a function raise after so many calls; returns how often it was called."""
+    owner, _, name = place.rpartition(".")
+    target = pkgutil.resolve_name(owner)
+    function, calls = getattr(target, name), [0]
+
+    def called(*args: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > after:
+            raise RuntimeError("a defect")
+        return function(*args, **more)
+
+    patch.setattr(target, name, called)
+    return calls

@@ -12,6 +12,7 @@ from topics.flow.freed_memory import FreedMemory, give_memory_back
 from topics.log import Checkpointer, CommitLoop, Engine, SegmentPlan
 from topics.storage import enough_bytes, is_full, read_file
 from topics.storage.segment import file_name
+from topics.values import InvariantViolated
 from topics.values.clock import until_next
 from topics.values.holding import Holds, TimedSteps
 
@@ -122,6 +123,8 @@ class Upkeep:
                 else:
                     log.error("upkeep failed: %s; it will be tried again", error)
                 await asyncio.sleep(1.0)
+            except InvariantViolated as error:
+                self._engine.queue.give_up(error)
             except Exception:  # whatever it was: without upkeep, memory and journal would only grow
                 log.exception("upkeep failed; it will be tried again")
                 await asyncio.sleep(1.0)

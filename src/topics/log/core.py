@@ -129,9 +129,19 @@ class Core:
         self.keys.set_back(shown_ms, now_ms)
 
     def expire_all(self, now: int) -> None:
-        for topic in self.by_name.values():
+        """Let age take what it takes in all topics. A violation ends writing."""
+        # A copy: when writing ends, topics that are being created go.
+        for topic in tuple(self.by_name.values()):
             if topic.config.ttl_ms:
-                expire(topic, now)
+                self._expire(topic, now)
+
+    def _expire(self, topic: Topic, now: int) -> None:
+        try:
+            expire(topic, now)
+        except InvariantViolated as error:
+            if not self.recovered:
+                raise
+            self.queue.give_up(error)
 
     def note_written(self, topic: Topic, count: int) -> None:
         """Count records that the journal gets. Its file will end with the head of their topic."""
@@ -168,12 +178,7 @@ class Core:
     def refresh(self, topic: Topic) -> None:
         """Let time have its effect before anything is said about the topic."""
         if topic.config.ttl_ms:
-            try:
-                expire(topic, self.now())
-            except InvariantViolated as error:
-                if not self.recovered:
-                    raise
-                self.queue.give_up(error)
+            self._expire(topic, self.now())
             if topic.ttl_unnoted and self.recovered and self.queue.failure is None:
                 # A reader is about to be told why they are gone; that has to stay the reason.
                 self.note_lines(topic)

@@ -130,7 +130,7 @@ class Lives(Extension):
         self.remember(topic.name)
 
     def dump(self) -> Any:
-        """Nothing where no topic was ever dropped: older servers can then still read the snapshot."""
+        """Return the state; None if no topic was ever dropped."""
         if not (self._later or self._names or self.all_later):
             return None
         if self._packed is None:

@@ -16,8 +16,10 @@ from tests.support.appending import append
 from topics.flow.governor import LAG_MS, Governor, Level
 from topics.flow.routers import background, registry
 from topics.flow.routers.background import RouterPass
+from topics.log.topic import Topic
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.frame import Kind
+from topics.values.errors import InvariantViolated, WritesOff
 
 
 class Timer:
@@ -67,6 +69,9 @@ class HandBrake:
 
     def hold_next(self) -> None:
         self.groups += 1
+
+    def give_up(self, cause: BaseException) -> None:
+        raise cause
 
 
 class Setup:
@@ -416,3 +421,30 @@ def test_copies_count_as_unsealed_bytes_like_appended_records(tmp_path: Path) ->
     lab.write("a", *["x" * 100] * 50)
     lab.background()
     assert unsealed.bytes - appended == pytest.approx(11 * appended, rel=0.1)
+
+
+@pytest.mark.parametrize("place", ["source", "destination"])
+def test_a_violation_in_a_step_of_the_background_ends_writing(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A step that contradicts itself is not repeated, and no reader waits for it."""
+    lab, gone = setup.lab, list[int]()
+    lab.write("a", 1)
+    setup.brake.give_up = lab.engine.queue.give_up  # type: ignore[method-assign]
+    lab.routers.readers.add([*lab.routers.table.into(lab.topic("b"))], lambda: gone.append(1))
+
+    def contradict(*_: Any, **__: Any) -> None:
+        raise InvariantViolated("seq 9 cannot follow seq 0")
+
+    if place == "source":
+        monkeypatch.setattr(registry, "read_window", contradict)
+    else:
+        monkeypatch.setattr(Topic, "append", contradict)
+    setup.loop.advance(0)
+    assert lab.engine.writes_off is WritesOff.STORAGE_FAILED
+    assert gone == [1]
+    assert (lab.topic("b").assigned, lab.topic("b").head) == (0, 0)
+    monkeypatch.undo()
+    lab.restart()
+    lab.pulls = True
+    assert lab.seqs("b") == [1]

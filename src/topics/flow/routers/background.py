@@ -14,6 +14,7 @@ from typing import Protocol
 
 from topics.flow.governor import Governor, Level
 from topics.flow.routers.registry import Routers
+from topics.values import InvariantViolated
 
 # Work per turn; what is left waits for the next one.
 TURN_S = 0.003
@@ -34,6 +35,8 @@ class Braked(Protocol):
     def held_s(self) -> float: ...
 
     def hold_next(self) -> None: ...
+
+    def give_up(self, cause: BaseException) -> None: ...
 
 
 class RouterPass:
@@ -82,6 +85,10 @@ class RouterPass:
         started, worked_before = perf_counter(), thread_time()
         try:
             more = self._routers.forward(lambda: perf_counter() - started > TURN_S)
+        except InvariantViolated as error:
+            self._commit.give_up(error)
+            self._routers.readers.let_all_go()
+            return
         except Exception:
             self._routers.readers.let_all_go()
             raise

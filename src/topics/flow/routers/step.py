@@ -18,7 +18,7 @@ from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Piece
 from topics.flow.routers.source_window import SourceWindow
 from topics.log import Engine, Topic, cover, expire, extend_if_short, surviving_damage
 from topics.storage import I64, FrameDraft, Kind
-from topics.values import MAX_HOPS, MAX_SEQ
+from topics.values import MAX_HOPS, MAX_SEQ, InvariantViolated
 
 UNLIMITED = 1 << 62
 
@@ -135,7 +135,7 @@ class StepBuilder:
         at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=True)
         try:
             self._stage_all(routers, at_once, synced)
-        except MemoryError as error:
+        except (MemoryError, InvariantViolated) as error:
             # Destinations have given out seqs that no frame will speak of.
             at_once.others = tuple(router.dest for router in routers)
             self._engine.queue.give_up(error, at_once, synced)

@@ -16,7 +16,7 @@ from topics.log.recover.reload import Reload
 from topics.log.recover.replay import Replay
 from topics.log.recover.small_frames import SmallFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
-from topics.log.seal.snapshot_state import GONE_TIMES, SnapshotState, decode
+from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.storage import Damage, Frame, Journal, JournalReader, Kind
 from topics.values import Explained
 
@@ -111,7 +111,7 @@ class Recovery:
         return _EMPTY
 
     def _refuse_unclaimed_state(self) -> None:
-        claimed = {GONE_TIMES, *(extension.name for extension in self._engine.extensions)}
+        claimed = {extension.name for extension in self._engine.extensions}
         unclaimed = self._snapshot.extensions.keys() - claimed
         if unclaimed:
             names = ", ".join(f'"{name}"' for name in sorted(unclaimed))

@@ -42,13 +42,8 @@ class TopicState(msgspec.Struct, array_like=True, gc=False):
     unsealed_dead: bytes
     holes: list[tuple[Any, ...]]
     ledger: tuple[bytes, bytes, bytes]
-    # Four i64 a stretch: first seq, last seq, the times between which they went. It is left away if there is
-    # none: nothing has gone, or an older server did not keep when.
-    gone_times: bytes = b""
-
-
-# A snapshot with such states has this beside the extensions' own: servers that do not know them refuse it.
-GONE_TIMES = "gone_times"
+    # Four i64 for each stretch: first seq, last seq, the times between which they went.
+    gone_times: bytes
 
 
 # What a topic and its state have under the same name, as it is.
@@ -96,8 +91,7 @@ class EncodedState:
 
 
 def encode_topic(state: TopicState) -> bytes:
-    fields = msgspec.structs.astuple(state)
-    return encode(fields if state.gone_times else fields[:-1])
+    return encode(state)
 
 
 def encode_snapshot(state: SnapshotState, topics: list[bytes]) -> list[Part]:

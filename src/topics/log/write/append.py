@@ -8,6 +8,7 @@ order of their arrival. A mistake, a limit or a repeated idempotency key is the 
 not change what happens to its neighbours.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -38,12 +39,17 @@ from topics.values import (
     topic_not_found,
 )
 
+log = logging.getLogger("topics.commit")
+
 # Enum members cost a lookup on each use, and every append uses these.
 _APPEND, _ADVANCE, _KEYED = int(Kind.APPEND), int(Kind.ADVANCE), int(Kind.KEYED)
 
 
 class Append:
-    """A request to append records to one topic. A subclass answers whoever sent it."""
+    """A request to append records to one topic. A subclass answers whoever sent it.
+
+    `done`, `repeated` or `fail` is called once, and must not raise.
+    """
 
     __slots__ = ("body", "create", "key", "misnamed", "name", "write")
 
@@ -209,7 +215,10 @@ class AppendOp(Op):
 
 
 def assign(core: Core, requests: Sequence[Append]) -> None:
-    """Decode and admit `requests` in their order, assign seqs, and submit one operation for each topic."""
+    """Decode and admit `requests` in their order, assign seqs, and submit one operation for each topic.
+
+    Raises only as long as no request has been answered or submitted. A later defect ends writing.
+    """
     now = core.now()
     writes = _decode(requests)
     # Requests of a topic share an operation. A topic that is created in between ends what was gathered, so
@@ -229,8 +238,8 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
                     topic, creation = _create(core, request, write, config)
                     _assign_to(core, topic, [(request, write)], now, creation)
                     continue
-        except (ApiError, MemoryError) as error:
-            request.fail(error if isinstance(error, ApiError) else short_of_memory())
+        except Exception as error:
+            request.fail(_failure(core, error))
             continue
         pairs = by_topic.get(topic)
         if pairs is None:
@@ -241,6 +250,18 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
             _assign_all(core, by_topic, now)
     for topic, pairs in by_topic.items():
         _assign_to(core, topic, pairs, now)
+
+
+def _failure(core: Core, error: Exception, *unfinished: Op) -> ApiError:
+    """The answer to a request that met this error. A defect ends writing, and fails `unfinished`."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, MemoryError):
+        return short_of_memory()
+    if not isinstance(error, InvariantViolated):
+        log.error("an append request could not be judged", exc_info=error)
+    core.queue.give_up(error, *unfinished)
+    return core.queue.failure or short_of_memory()
 
 
 def _may_exceed_total(core: Core, writes: Iterable[Write | None]) -> bool:
@@ -303,21 +324,23 @@ class _Creation:
     def __init__(self, request: Append) -> None:
         self.request = request
         self._refusal: ApiError | None = None
-        self._is_committed = False
+        # It is committed, or has failed.
+        self._is_over = False
 
     def refuse(self, error: ApiError) -> None:
-        if self._is_committed:
+        if self._is_over:
             self.request.fail(error)
         else:
             self._refusal = error
 
     def committed(self) -> None:
-        self._is_committed = True
+        self._is_over = True
         if self._refusal is not None:
             self.request.fail(self._refusal)
 
     def failed(self, error: ApiError) -> None:
         """Report that there is no topic; the operation of the records reports it if they were accepted."""
+        self._is_over = True
         if self._refusal is not None:
             self.request.fail(error)
 
@@ -362,19 +385,25 @@ def _assign_to(
         # The operation, and perhaps a reservation with it: nothing is refused once it has its seqs.
         core.queue.require_growth(2)
         rows = add_records(core, op, op.writes, taken=taken)
-    except (ApiError, MemoryError, InvariantViolated) as error:
-        if isinstance(error, InvariantViolated):
-            core.queue.give_up(error)
-        failure = error if isinstance(error, ApiError) else core.queue.failure or short_of_memory()
+    except (ApiError, MemoryError) as error:
+        failure = _failure(core, error)
         for request in op.requests:
             _refuse(request, failure, creation)
         op.refuse()
-        if taken:
-            core.keys.of(topic).fail(failure)
+        if op.keys is not None:
+            op.keys.fail(failure)
         return
-    core.queue.submit_checked(op, len(rows.text))
-    if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
-        extend_if_short(core, topic)
+    except Exception as error:
+        # Its seqs may be assigned: they are taken back, and the operation answers its requests.
+        _failure(core, error, op)
+        return
+    try:
+        core.queue.submit_checked(op, len(rows.text))
+        if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
+            extend_if_short(core, topic)
+    except Exception as error:
+        # The queue has the operation, which answers its requests.
+        _failure(core, error)
 
 
 # Idempotency keys by digest: the first seq and the count of the records that each one stands for.
@@ -426,14 +455,18 @@ def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation 
     topic, now = op.topic, op.clock_ms
     config = topic.config
     if config.ttl_ms:
-        expire(topic, now)
+        try:
+            expire(topic, now)
+        except Exception as error:
+            # The queue refuses growth from here on, and so all of these requests.
+            _failure(core, error)
     is_bounded = core.settings.max_total_bytes or (
         config.discard == "reject" and (config.cap_records or config.cap_bytes)
     )
     taken: Taken = {}
     requests, writes, next_seq = op.requests, op.writes, op.first_seq
     for request, write in pairs:
-        count, digest = write.count, None
+        count, digest, known = write.count, None, None
         try:
             key = request.key if write.key is None else write.key
             if key is not None:
@@ -441,18 +474,20 @@ def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation 
                 digest = keys.digest(key)
                 if digest is not None:
                     known = taken.get(digest) or keys.find(digest, now)
-                    if known is not None:
-                        keys.answer(request, *known, write.return_seqs)
-                        continue
-            if is_bounded:
-                admit(core, topic, count, write.size, now, op)
-            if next_seq + count - 1 > MAX_SEQ:
-                raise ApiError("internal", "this topic has used up its seqs")
-        except ApiError as error:
-            if (requests or topic.pending_count) and error.code == "topic_full":
-                op.refused.append((request, error))
+            if known is None:
+                if is_bounded:
+                    admit(core, topic, count, write.size, now, op)
+                if next_seq + count - 1 > MAX_SEQ:
+                    raise ApiError("internal", "this topic has used up its seqs")
+        except Exception as error:
+            failure = _failure(core, error)
+            if (requests or topic.pending_count) and failure.code == "topic_full":
+                op.refused.append((request, failure))
             else:
-                _refuse(request, error, creation)
+                _refuse(request, failure, creation)
+            continue
+        if known is not None:
+            keys.answer(request, *known, write.return_seqs)
             continue
         if digest is not None:
             taken[digest] = next_seq, count

@@ -182,6 +182,10 @@ class CommitLoop:
         if pause_s:
             self._held_until = self._loop.time() + pause_s
 
+    def give_up(self, cause: BaseException) -> None:
+        """End writing: the log contradicts itself, or the disk does not take it."""
+        self._queue.give_up(cause)
+
     def _write_aside(self) -> None:
         write = self._queue.begin_write()
         if write is None:
