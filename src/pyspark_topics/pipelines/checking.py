@@ -199,7 +199,7 @@ class Check:
             spark = beside(self.session())
 
             def analysed() -> None:
-                frame = FileFormat.of(load, found[:1]).frame(spark, found[:1])
+                frame = FileFormat.of(load, found[0]).frame(spark, found[0])
                 Rows.of(frame.schema, WriteOptions(self.server, load.into))
 
             yield from _said("select" if load.select else "files", analysed)

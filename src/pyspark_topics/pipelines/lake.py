@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -31,12 +31,12 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.offsets import Offsets, Position
 from pyspark_topics.pipelines.parquet import RECORDS, DataFile, write_files
-from pyspark_topics.pipelines.tables.columns import OURS, Columns, add_columns, columns_of, refuse_unlike
+from pyspark_topics.pipelines.tables.columns import Columns, add_columns, columns_of, refuse_unlike
 from pyspark_topics.pipelines.tables.commits import Collision, Commits
 from pyspark_topics.pipelines.tables.fitting import refuse_other_table
 from pyspark_topics.pipelines.tables.layout import as_delta
 from pyspark_topics.pipelines.tables.opening import Wanted, opened
-from pyspark_topics.pipelines.tables.places import Place, is_table, open_table, place
+from pyspark_topics.pipelines.tables.places import MARK, Place, is_table, open_table, place
 
 log = logging.getLogger(__name__)
 
@@ -284,15 +284,14 @@ def _wanted_records(where: Place, columns: Columns | None) -> Wanted:
             refuse_unlike(table, columns, where.uri)
 
     made_with = columns or Columns()
-    properties = tuple(OURS.items()) if made_with.partition_by else ()
-    return Wanted(
-        where, Schema.from_arrow(made_with.schema), refuse_unfit, made_with.partition_by, properties
-    )
+    schema = Schema.from_arrow(made_with.schema)
+    return Wanted(where, schema, refuse_unfit, made_with.partition_by, tuple(MARK.items()))
 
 
 def _wanted_gaps(where: Place) -> Wanted:
     columns = Schema.from_arrow(GAPS)
-    return Wanted(where, columns, lambda table: refuse_other_table(table, columns))
+    refuse = partial(refuse_other_table, wanted=columns)
+    return Wanted(where, columns, refuse, properties=tuple(MARK.items()))
 
 
 def is_archived(where: Place, topic: str) -> bool:

@@ -84,17 +84,16 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         jobs = []
         for path in notes.find(self.files):
             last, why = notes.last(path), unreadable(path)
-            if why is not None and (last is None or last.finished):
-                # Whatever is noted: an earlier version took it for loaded when nothing was read of it.
+            if why is not None:
                 refused.append(why)
             elif last is None:
                 jobs.append(notes.new(path, self._about()))
-            elif not last.finished or same(last, path):
+            elif not last.finished or same(last):
                 continue
-            elif not (FileFormat.of(self, [path]).has_lines and grew(last, path)):
+            elif not (FileFormat.of(self, path).has_lines and grew(last)):
                 refused.append(f"{path} was changed since it was loaded: put it back, {way_out(path)}")
             elif self.grown == "continue":
-                jobs.append(notes.new(path, self._about(), last.about["files"][path][0]))
+                jobs.append(notes.new(path, self._about(), last.about["marks"][0]))
             else:
                 refused.append(
                     f'{path} grew since it was loaded: load what was added with grown = "continue", '
@@ -145,29 +144,25 @@ class _RunningLoad:
             raise PipelineFailed(". Also: ".join(refused[:MOST_NAMED]) + more)
 
     def _one(self, job: Job) -> None:
-        if len(job.about["files"]) == 1:  # an earlier version planned several, and passed over those
-            why = unreadable(*job.about["files"])
-            if why is not None:
-                raise PipelineFailed(why)
-        for path in job.about["files"]:
-            if not same(job, path):
-                if job.begun or len(job.about["files"]) > 1:
-                    what = f"{path} was changed or removed while it was being loaded"
-                    raise PipelineFailed(f"{what}: put it back, {way_out(path)}")
-                job = self.notes.renew(job, path)
+        path = job.about["file"]
+        if not same(job):
+            if job.begun:
+                what = f"{path} was changed or removed while it was being loaded"
+                raise PipelineFailed(f"{what}: put it back, {way_out(path)}")
+            job = self.notes.renew(job)
         try:
             loader = _Loader(self.settings, self.context, self.client, job)
             loader.run()
         except (PySparkException, Py4JJavaError, Refused, BadRow, PipelineFailed) as error:
-            raise why_broken(self.settings, self.context.spark, list(job.about["files"]), error) from error
+            raise why_broken(self.settings, self.context.spark, path, error) from error
         self.notes.drop_copy(job)
-        self.files += len(job.about["files"])
+        self.files += 1
         self.records += loader.records
 
 
 @dataclass
 class _Loader:
-    """One file; or several, if an earlier version had planned so."""
+    """One file, in steps that are committed in order."""
 
     settings: Load
     context: Context
@@ -184,9 +179,9 @@ class _Loader:
             chosen = list(range(job.at, min(job.at + together, total)))
             # A list for each partition, in their order, of its stages.
             found = context.spark.sparkContext.runJob(steps, lambda staged: [list(staged)], chosen)
-            for path in job.about["files"]:
-                if not same(job, path):
-                    raise PipelineFailed(f"{path} was changed while it was read: let it be finished first")
+            if not same(job):
+                path = job.about["file"]
+                raise PipelineFailed(f"{path} was changed while it was read: let it be finished first")
             job.settle([total])
             for number, staged in zip(chosen, found, strict=True):
                 job.commit(self.client, staged, number + 1)
@@ -198,13 +193,14 @@ class _Loader:
             job.finish()
 
     def _steps(self) -> RDD[Staged]:
-        files, about = list(self.job.about["files"]), self.job.about
+        about = self.job.about
+        path = about["file"]
         spark = self._session()
-        format_ = FileFormat.of(self.settings, files)
+        format_ = FileFormat.of(self.settings, path)
         if about.get("from_byte"):
-            frame = format_.tail(spark, files[0], about["from_byte"], self.context.state)
+            frame = format_.tail(spark, path, about["from_byte"], self.context.state)
         else:
-            frame = format_.frame(spark, files)
+            frame = format_.frame(spark, path)
         options = WriteOptions(self.context.server, self.settings.into)
         return stage_steps(frame, options, about["commit_bytes"])
 

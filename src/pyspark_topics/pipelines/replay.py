@@ -97,7 +97,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         if ends is None:
             return None
         epoch, first, last = ends
-        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last, "keep_time": True})
+        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last})
         job.note(step=0, at=first - 1)
         return job
 
@@ -127,8 +127,6 @@ class ReplayStep:
     last: int
     since_ms: int | None
     until_ms: int | None
-    # Give each record the time it had. Replays that an earlier version began go on without.
-    keep_time: bool = True
 
 
 @dataclass
@@ -196,7 +194,6 @@ class _Replayer:
             last,
             _ms(self.settings.since),
             _ms(self.settings.until),
-            self.job.about.get("keep_time", False),
         )
 
     def _stage(self, steps: list[ReplayStep]) -> list[Staged]:
@@ -247,10 +244,9 @@ def read_step(step: ReplayStep) -> pa.Table:
     if step.until_ms is not None:
         wanted &= ds.field("ts") < _moment(step.until_ms)
     table = stretch.read(["seq", "ts", *_COLUMNS], wanted)
-    if step.keep_time:
-        meta = with_event_ts(table["meta"].combine_chunks(), table["ts"].combine_chunks(), keep=True)
-        table = table.set_column(table.schema.get_field_index("meta"), "meta", meta)
-    return table.select(_COLUMNS)
+    # Each record keeps the time that it had.
+    meta = with_event_ts(table["meta"].combine_chunks(), table["ts"].combine_chunks(), keep=True)
+    return table.set_column(table.schema.get_field_index("meta"), "meta", meta).select(_COLUMNS)
 
 
 def _ms(moment: str | int | None) -> int | None:

@@ -16,7 +16,7 @@ from pyspark_topics.options import Server
 from pyspark_topics.pipelines.context import MOST_STARTING, Context, Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures, Progress
 from pyspark_topics.pipelines.reports import Reports
-from pyspark_topics.pipelines.state import StatePath
+from pyspark_topics.pipelines.state import StatePath, claim_state
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +120,7 @@ class _Worker:
         )
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            claim_state(folder)
             outcome = self._pipeline.run(context)
         except Exception as error:
             if runner.stop.is_set():

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.tables.places import in_a_line, is_address, place, sync_folder
+from pyspark_topics.pipelines.tables.places import FORMAT, in_a_line, is_address, place, sync_folder
 
 _ACCOUNT = "azure_storage_account_name"
 
@@ -85,6 +85,22 @@ def write_note(path: StatePath, noted: Any) -> None:
         os.fsync(file.fileno())
     draft.replace(path)
     sync_folder(str(path.parent))
+
+
+def claim_state(folder: StatePath) -> None:
+    """Mark a new folder with the format of this version; refuse the state of another one."""
+    mark = folder / "format.json"
+    try:
+        found = json.loads(mark.read_text())
+    except FileNotFoundError:
+        found = None if any(folder.glob("*")) else FORMAT
+        if found == FORMAT:
+            write_note(mark, FORMAT)
+    if found != FORMAT:
+        raise PipelineFailed(
+            f"{folder} holds the state of another version of topics: finish this pipeline with that version, "
+            "then give another folder as state"
+        )
 
 
 # --- checkpoints of routes ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,13 +58,6 @@ def test_what_was_not_committed_is_not_noted(tmp_path: Path) -> None:
     client.is_away = False
     again.commit(client, [Staged("a", ["0"])], at=5)
     assert Job.open(path, {}).plan == [9]
-
-
-def test_notes_of_earlier_versions_are_understood(tmp_path: Path) -> None:
-    path = tmp_path / "job.json"
-    noted = {"id": "abc", "about": {"into": "t"}, "step": 4, "at": 400, "finished": False, "plan": [500]}
-    path.write_text(json.dumps(noted))
-    assert Job.open(path, {"into": "t"}) == Job(path, "abc", {"into": "t"}, 4, 400, False, [500])
 
 
 def test_notes_that_cannot_be_read_stop_the_job(tmp_path: Path) -> None:

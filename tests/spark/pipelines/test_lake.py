@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from pyspark_topics.errors import PipelineFailed
@@ -153,6 +153,15 @@ def test_columns_of_a_table_may_come_in_any_order(table: str) -> None:
     DeltaTable.create(table, Schema.from_arrow(pa.schema(list(reversed(RECORDS)))))
     add(Lake(table), 1, 3)
     assert seqs(Lake(table)) == [1, 2, 3]
+
+
+def test_a_table_of_an_earlier_version_is_refused_with_the_way_on(table: str) -> None:
+    write_deltalake(table, pa.Table.from_batches([records(1, 3)]))
+    for attempt in (lambda: Lake(table), lambda: Lake.existing(table)):
+        with pytest.raises(PipelineFailed, match="an earlier version of topics: replay it with") as refused:
+            attempt()
+        assert "\n" not in str(refused.value)
+    assert DeltaTable(table).version() == 0
 
 
 # --- gaps -----------------------------------------------------------------------------------------------

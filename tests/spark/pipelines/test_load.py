@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -288,7 +287,7 @@ def test_copies_of_lines_that_were_added_go_once_they_are_loaded_and_not_before(
     pipelines.run(settings)
     assert server.data(topic) == [1, 2]
     assert list(copies.iterdir()) == []
-    # As earlier versions have left them, or one that was killed here.
+    # As a run that was killed here leaves it.
     (copies / "a.jsonl").write_text("2\n")
     lines.unlink()
     assert "no file matches" in pipelines.failure(settings)
@@ -297,25 +296,6 @@ def test_copies_of_lines_that_were_added_go_once_they_are_loaded_and_not_before(
 
 def _killed(*_: object) -> None:
     raise RuntimeError("killed")
-
-
-def test_notes_of_an_earlier_version_are_finished_as_they_were_planned(
-    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
-) -> None:
-    """It had one note for all files of a run."""
-    for number in (1, 2):
-        (tmp_path / f"{number}.json").write_text(f"{number}\n")
-    names = [str(tmp_path / f"{number}.json") for number in (1, 2)]
-    marks = {name: [os.stat(name).st_size, os.stat(name).st_mtime_ns] for name in names}
-    about = {"files": marks, "into": topic, "split_bytes": 1000, "commit_bytes": 1000}
-    note = {"id": "old", "about": about, "step": 0, "at": 0, "finished": False, "plan": []}
-    (pipelines.state / "it").mkdir(parents=True)
-    (pipelines.state / "it" / "set-000000.json").write_text(json.dumps(note))
-    (tmp_path / "3.json").write_text("3\n")
-    settings = Load(files=[str(tmp_path / "*.json")], into=topic)
-    assert pipelines.run(settings) == {"files": 3, "records": 3}
-    assert pipelines.run(settings) == {"files": 0, "records": 0}
-    assert sorted(server.data(topic)) == [1, 2, 3]
 
 
 # Taken for patterns, some would find others of these, or nothing.
@@ -386,12 +366,6 @@ def test_what_spark_passes_over_is_left_out_and_refused_if_it_is_named(
     assert server.data(topic) == [2, 3, 4]
     outcome = pipelines.runner(once=True, again=(str(hidden[1]),)).run({"it": folder})["it"]
     assert f"--again names {hidden[1]}, and Spark passes over" in outcome.facts["error"]
-    # As an earlier version left it.
-    note = json.loads((pipelines.state / "it" / "set-000000.json").read_text())
-    note["about"]["files"] = {str(hidden[1]): [2, 0]}
-    (pipelines.state / "it" / "set-000003.json").write_text(json.dumps(note))
-    one = Load(files=[str(hidden[1])], into=topic)
-    assert f"{hidden[1]} cannot be loaded, Spark passes over" in pipelines.failure(one)
 
 
 def test_a_name_that_spark_cannot_read_is_refused(
@@ -410,11 +384,6 @@ def test_a_name_that_spark_cannot_read_is_refused(
         assert server.data(topic) == [1, 1]
         # What was refused is noted nowhere, so that it can be renamed.
         assert len(list((state / "it").glob("set-*.json"))) == 2
-    # Earlier versions noted it before they tried.
-    note = json.loads((state / "it" / "set-000000.json").read_text())
-    note = {**note, "finished": False, "about": {**note["about"], "files": {str(wrong): [2, 0]}}}
-    (state / "it" / "set-000002.json").write_text(json.dumps(note))
-    assert pipelines.failure(settings).count(f"{wrong} cannot be loaded, Spark cannot read") == 1
 
 
 def test_mistakes_are_explained(topic: str, pipelines: Pipelines, tmp_path: Path) -> None:

@@ -115,6 +115,22 @@ def test_being_told_to_end_is_no_failure(tmp_path: Path) -> None:
     assert [one.state for one in runner.display.last] == ["stopped", "stopped"]
 
 
+def test_the_state_of_an_earlier_version_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    def works(context: Context) -> Outcome:
+        (context.state / "job.json").write_text("{}")
+        return Outcome()
+
+    assert make(tmp_path).run({"it": Fake(works)})["it"].ok
+    assert make(tmp_path).run({"it": Fake(works)})["it"].ok
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "set-000000.json").write_text("{}")
+    error = make(tmp_path).run({"old": Fake(works)})["old"].facts["error"]
+    assert error == (
+        f"{tmp_path}/old holds the state of another version of topics: finish this pipeline with that "
+        "version, then give another folder as state"
+    )
+
+
 def test_a_failure_that_was_not_foreseen_is_one_line_and_a_trace() -> None:
     error = Exception(
         "[STREAM_FAILED] Query terminated\nTraceback (most recent call last):\n  File user.py\n"

@@ -50,8 +50,8 @@ class FileFormat:
     kind: str
 
     @classmethod
-    def of(cls, settings: "Load", files: list[str]) -> Self:
-        return cls(settings, settings.format or _kind(files))
+    def of(cls, settings: "Load", path: str) -> Self:
+        return cls(settings, settings.format or _kind(path))
 
     @property
     def options(self) -> dict[str, str]:
@@ -72,9 +72,9 @@ class FileFormat:
 
     # --- rows -------------------------------------------------------------------------------------------
 
-    def frame(self, spark: SparkSession, files: list[str]) -> DataFrame:
+    def frame(self, spark: SparkSession, path: str) -> DataFrame:
         """As the sink takes them."""
-        rows = self.rows(spark, files)
+        rows = self.rows(spark, path)
         if not rows.columns:  # of a CSV without so much as a header
             return spark.createDataFrame([], "data STRING")
         return self._selected(rows)
@@ -91,8 +91,8 @@ class FileFormat:
             whole.seek(from_byte)
             shutil.copyfileobj(whole, part)
         if self.kind == "csv":  # types of a column are those of the whole file
-            return self._selected(self.rows(spark, [str(copy)], self.rows(spark, [path]).schema))
-        return self.frame(spark, [str(copy)])
+            return self._selected(self.rows(spark, str(copy), self.rows(spark, path).schema))
+        return self.frame(spark, str(copy))
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         # A file's column `topic` is no target, and its `event_ts` no time unless it was selected as such.
@@ -101,35 +101,35 @@ class FileFormat:
             frame = frame.selectExpr(*self.settings.select)
         return as_records(frame, self.settings.into, envelope)
 
-    def rows(self, spark: SparkSession, files: list[str], types: StructType | None = None) -> DataFrame:
+    def rows(self, spark: SparkSession, file: str, types: StructType | None = None) -> DataFrame:
         schema = self.settings.schema
         wanted = types or (StructType.fromDDL(schema) if schema is not None else None)
-        reader, paths = spark.read.options(**self.options), [literally(path) for path in files]
+        reader, path = spark.read.options(**self.options), literally(file)
         if self.kind == "json" and self.has_lines and wanted is None:
             # A line is a record, as it stands: parsing it would only lose what Spark's types cannot hold.
-            lines = spark.read.options(**self.settings.options).text(paths)
+            lines = spark.read.options(**self.settings.options).text(path)
             return lines.where("trim(value) != ''").select(f.col("value").alias("data"))
         if wanted is None:
-            return reader.format(self.kind).load(paths)
+            return reader.format(self.kind).load(path)
         if self.kind == "parquet":
-            return _typed(reader.parquet(*paths), wanted)
+            return _typed(reader.parquet(path), wanted)
         if self._has_header:
-            return _with_missing(reader.schema(self._by_header(spark, paths, wanted)).csv(paths), wanted)
-        return reader.schema(wanted).format(self.kind).load(paths)
+            return _with_missing(reader.schema(self._by_header(spark, path, wanted)).csv(path), wanted)
+        return reader.schema(wanted).format(self.kind).load(path)
 
-    def _by_header(self, spark: SparkSession, paths: list[str], wanted: StructType) -> StructType:
+    def _by_header(self, spark: SparkSession, path: str, wanted: StructType) -> StructType:
         """Spark would give names to columns by their order; a column without a type is text."""
-        found = spark.read.options(**{**self.options, "inferSchema": "false"}).csv(paths).columns
+        found = spark.read.options(**{**self.options, "inferSchema": "false"}).csv(path).columns
         kinds = _kinds(found, wanted)
-        self._refuse_twins(spark, paths, [field.name for field in wanted if field not in kinds.values()])
+        self._refuse_twins(spark, path, [field.name for field in wanted if field not in kinds.values()])
         return StructType([kinds.get(name, StructField(name, StringType())) for name in found])
 
-    def _refuse_twins(self, spark: SparkSession, paths: list[str], missing: list[str]) -> None:
+    def _refuse_twins(self, spark: SparkSession, path: str, missing: list[str]) -> None:
         """Spark calls columns of one name `a0` and `a1`: an `a` with a type would be nothing but NULLs."""
         if not missing:
             return
         options = {**self.options, "header": "false", "inferSchema": "false"}
-        header = [(name or "").lower() for name in spark.read.options(**options).csv(paths).first() or ()]
+        header = [(name or "").lower() for name in spark.read.options(**options).csv(path).first() or ()]
         for name in missing:
             if header.count(name.lower()) > 1:
                 raise PipelineFailed(f'its header names "{name}" more than once, and schema gives it a type')
@@ -144,7 +144,7 @@ class FileFormat:
             found = _first_line(path, _why_no_json)
             if found is not None or self.settings.schema is None:
                 return found
-        schema = self.rows(spark, [path]).schema.add(_CORRUPT, StringType())
+        schema = self.rows(spark, path).schema.add(_CORRUPT, StringType())
         options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         # Cached, because Spark refuses to read that column alone.
         reader = spark.read.options(**options).schema(schema).format(self.kind)
@@ -157,13 +157,13 @@ class FileFormat:
         return _first_line(path, lambda line: "" if line.strip() == text else None)
 
 
-def _kind(files: list[str]) -> str:
-    kinds = {FORMATS.get(Path(name).suffix.lower()) for name in files}
-    if len(kinds) != 1 or None in kinds:
+def _kind(path: str) -> str:
+    kind = FORMATS.get(Path(path).suffix.lower())
+    if kind is None:
         raise PipelineFailed(
-            f"{files[0]} is not .parquet, .json (.jsonl, .ndjson) or .csv: say which it is with format"
+            f"{path} is not .parquet, .json (.jsonl, .ndjson) or .csv: say which it is with format"
         )
-    return str(kinds.pop())
+    return kind
 
 
 def _typed(frame: DataFrame, wanted: StructType) -> DataFrame:
@@ -211,16 +211,14 @@ def _first_line(path: str, why: Callable[[str], str | None]) -> Broken | None:
     return None
 
 
-def why_broken(settings: "Load", spark: SparkSession, files: list[str], error: Exception) -> Exception:
+def why_broken(settings: "Load", spark: SparkSession, path: str, error: Exception) -> Exception:
     """What to tell about a file that did not load; an error that has nothing to do with it as it is."""
     sentence = written_for_users(error)
     if (isinstance(error, Refused) and error.status != 400) or "Unreachable: " in str(error):
         return error
-    path = files[0] if len(files) == 1 else ", ".join(files)
     broken = None
     with suppress(Exception):  # it is broken, after all
-        if len(files) == 1:
-            broken = FileFormat.of(settings, files).first_broken(spark, path)
+        broken = FileFormat.of(settings, path).first_broken(spark, path)
     where = f"{path}, row {broken.row}" if broken is not None else path
     excerpt = f": {broken.text[:EXCERPT]}" if broken is not None else ""
     what = (broken.why if broken is not None else "") or sentence or _said(error, path)

@@ -2,8 +2,7 @@
 
     files found, and what is noted of each → not loaded yet: a job │ loaded │ changed, grown: refused
 
-A note is a job of one file. Notes of earlier versions are jobs of several; they are read, and finished as
-they were planned.
+A note is a job of one file.
 """
 
 import glob
@@ -76,7 +75,7 @@ class Loaded:
         last = self.last(path)
         if last is None or "again" not in last.about:
             return False
-        return last.about["again"] == run or (not last.finished and same(last, path))
+        return last.about["again"] == run or (not last.finished and same(last))
 
     def knows(self, path: str, patterns: Iterable[str]) -> bool:
         """Whether it is a file of this load: one that is there, or of which something is noted."""
@@ -99,28 +98,24 @@ class Loaded:
 
     def last(self, path: str) -> Job | None:
         """The newest note about a file."""
-        return next((job for job in reversed(self.jobs) if path in job.about["files"]), None)
+        return next((job for job in reversed(self.jobs) if path == job.about["file"]), None)
 
     def unfinished(self) -> list[Job]:
-        """Newest notes that are not finished, and whose files are not all left out."""
-        return [
-            job
-            for job in self.jobs
-            if not job.finished
-            and any(path not in self.skipped and self.last(path) is job for path in job.about["files"])
-        ]
+        """The newest note of each file, if it is not finished and the file is not left out."""
+        newest = {job.about["file"]: job for job in self.jobs if job.about["file"] not in self.skipped}
+        return [job for job in self.jobs if not job.finished and newest.get(job.about["file"]) is job]
 
     def new(self, path: str, about: dict[str, Any], from_byte: int = 0) -> Job:
         return self._note(self.state / f"set-{len(self.jobs):06}.json", path, about, from_byte)
 
-    def renew(self, job: Job, path: str) -> Job:
+    def renew(self, job: Job) -> Job:
         """The file was changed before anything of it was committed: what it was does not matter."""
         self.jobs.remove(job)
-        about = {key: value for key, value in job.about.items() if key not in ("files", "digest")}
-        return self._note(job.path, path, about, about.pop("from_byte", 0))
+        about = {key: value for key, value in job.about.items() if key not in ("file", "marks", "digest")}
+        return self._note(job.path, job.about["file"], about, about.pop("from_byte", 0))
 
     def _note(self, note: StatePath, path: str, about: dict[str, Any], from_byte: int) -> Job:
-        known = {"files": {path: marks(path)}, "digest": digest(path), **about}
+        known = {"file": path, "marks": marks(path), "digest": digest(path), **about}
         job = Job(note, uuid.uuid4().hex, known | ({"from_byte": from_byte} if from_byte else {}))
         job.note(step=0, at=0)
         self.jobs.append(job)
@@ -130,13 +125,13 @@ class Loaded:
 
     def drop_copies(self) -> None:
         """Those that earlier runs have left. A job that is not finished keeps its own."""
-        needed = {name for job in self.unfinished() for name in _copied(job)}
+        needed = {_copy_of(job) for job in self.unfinished()}
         self._drop(lambda name: name not in needed)
 
     def drop_copy(self, job: Job) -> None:
         """Once all of its lines are committed, and that is noted."""
-        if job.finished and (names := _copied(job)):
-            self._drop(names.__contains__)
+        if job.finished:
+            self._drop(_copy_of(job).__eq__)
 
     def _drop(self, is_meant: Callable[[str], bool]) -> None:
         copies = self.state / COPIES
@@ -145,8 +140,9 @@ class Loaded:
             folder.remove([name for name in folder.files("") if is_meant(name)])
 
 
-def _copied(job: Job) -> set[str]:
-    return {Path(path).name for path in job.about["files"]} if job.about.get("from_byte") else set()
+def _copy_of(job: Job) -> str:
+    """The name of the copy of its lines; empty if it reads the file itself."""
+    return Path(job.about["file"]).name if job.about.get("from_byte") else ""
 
 
 def marks(path: str) -> Marks:
@@ -154,20 +150,19 @@ def marks(path: str) -> Marks:
     return [status.st_size, status.st_mtime_ns]
 
 
-def same(job: Job, path: str) -> bool:
-    """Whether a file is the one that the job is about; a new time alone makes no other file of it."""
+def same(job: Job) -> bool:
+    """Whether the file is still the one that the job is about, whatever the time of its last change."""
+    path, noted = job.about["file"], job.about["marks"]
     if not os.path.isfile(path):
         return False
-    noted, now = job.about["files"][path], marks(path)
-    return noted == now or (noted[0] == now[0] and job.about.get("digest") == digest(path))
+    now = marks(path)
+    return bool(noted == now or (noted[0] == now[0] and job.about["digest"] == digest(path)))
 
 
-def grew(job: Job, path: str) -> bool:
+def grew(job: Job) -> bool:
     """Whether whole lines were added to the lines that were loaded."""
-    size = job.about["files"][path][0]
-    if "digest" not in job.about or os.path.getsize(path) <= size:
-        return False
-    if digest(path, size) != job.about["digest"]:
+    path, size = job.about["file"], job.about["marks"][0]
+    if os.path.getsize(path) <= size or digest(path, size) != job.about["digest"]:
         return False
     with open(path, "rb") as file:
         file.seek(max(size - 1, 0))

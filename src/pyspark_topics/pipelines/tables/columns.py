@@ -11,9 +11,6 @@ from pyspark_topics.pipelines.parquet import RECORDS
 from pyspark_topics.pipelines.tables.layout import plain
 from pyspark_topics.pipelines.tables.typed import DAY, RESCUED
 
-# A property of tables whose files have the columns of their partition, too: others leave them out.
-OURS = {"topics.files": "complete"}
-
 
 @dataclass(frozen=True)
 class Columns:

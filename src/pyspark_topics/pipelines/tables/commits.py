@@ -14,7 +14,7 @@ from deltalake.transaction import (
 )
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.tables.places import Place
+from pyspark_topics.pipelines.tables.places import MARK, Place, is_marked
 
 # To remove old commits, delta-rs lists the whole log, which grows for a month: as often as it writes a
 # checkpoint is enough.
@@ -55,7 +55,11 @@ class Commits:
         self, actions: Sequence[AddAction | RemoveAction], moved: Mapping[str, int], told: Mapping[str, str]
     ) -> bool:
         """Durable when it returns. Whether nobody else has committed since we looked last."""
-        table, before = self._table, self._table.version()
+        table = self._table
+        if not is_marked(table):  # an empty table that somebody else made
+            table.alter.set_table_properties(dict(MARK), raise_if_not_exists=False)
+            table.update_incremental()
+        before = table.version()
         properties = CommitProperties(
             custom_metadata=dict(told),
             app_transactions=[Transaction(name, version) for name, version in moved.items()],

@@ -8,9 +8,11 @@ it is refused as it is.
 from collections.abc import Iterator
 from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.pipelines.tables.places import is_marked
 
 # Columns that are NULL in some rows of every table of ours.
 _NULLABLE = ("node", "tag", "meta", "gap_to", "reason")
@@ -55,7 +57,7 @@ def misfits(table: DeltaTable, wanted: Schema) -> Iterator[str]:
     for name in sorted(more) if "_rescued" not in found else ():
         yield f'it has a column "{name}"'
     metadata, protocol = table.metadata(), table.protocol()
-    if metadata.partition_columns and "topics.files" not in metadata.configuration:
+    if metadata.partition_columns and not is_marked(table):
         yield f"it is partitioned by {', '.join(metadata.partition_columns)}"
     for key in metadata.configuration:
         if key.startswith(_CONSTRAINT):
@@ -67,6 +69,11 @@ def misfits(table: DeltaTable, wanted: Schema) -> Iterator[str]:
         yield "its columns have other names in its files (column mapping)"
     for feature in sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _HARMLESS):
         yield f"it needs the table feature {feature}"
+    if not is_marked(table) and pa.table(table.get_add_actions()).num_rows:
+        yield (
+            "it was written by another program or by an earlier version of topics: replay it with the "
+            "program that wrote it, and archive that"
+        )
 
 
 def _kind(field: object) -> str:

@@ -16,6 +16,10 @@ from deltalake import DeltaTable, Schema
 
 from pyspark_topics.errors import PipelineFailed
 
+# The format of tables and of state that this version writes, and the only one that it reads.
+FORMAT = "1"
+# The property of a table that says so.
+MARK = {"topics.format": FORMAT}
 SCHEMES = ("s3", "s3a", "az", "abfs", "abfss", "gs")
 
 
@@ -90,6 +94,11 @@ class Place(Protocol):
 
 def open_table(where: Place, version: int | None = None) -> DeltaTable:
     return DeltaTable(where.uri, version=version, storage_options=where.storage)
+
+
+def is_marked(table: DeltaTable) -> bool:
+    """Whether this version made the table, or has written to it."""
+    return MARK.items() <= table.metadata().configuration.items()
 
 
 def is_table(where: Place) -> bool:
