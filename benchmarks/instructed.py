@@ -26,7 +26,7 @@ import uvloop
 from benchmarks.payloads import COMPACT, NAMED
 from topics.flow.governor import SAMPLE_S, Level
 from topics.http.app import Application
-from topics.http.wire.connection import Connection
+from topics.http.connection import Connection
 from topics.values.settings import Settings
 
 TOPIC, NAMED_TOPIC = "counted", "named"

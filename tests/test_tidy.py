@@ -53,7 +53,7 @@ MAY_IMPORT = {
     # A verb parses, calls and prints: what it calls is whole. Errors have their names from below.
     "topics.cli": (
         "topics.http.app",
-        "topics.http.door.connection_limit",
+        "topics.http.admission.limits",
         "topics.node",
         "topics.keep",
         "topics.client",

@@ -18,12 +18,12 @@ PROOFS = {
     ),
     "max_total_bytes": ("contract/test_limits.py", "test_the_total_of_bytes"),
     "max_connections": (
-        "http/door/test_connection_limit.py",
+        "http/admission/test_connection_limit.py",
         "test_one_more_than_allowed_is_told_so_and_closed",
     ),
-    "max_tickets": ("http/door/test_tickets.py", "test_there_are_only_so_many"),
+    "max_tickets": ("http/admission/test_tickets.py", "test_there_are_only_so_many"),
     "max_request_bytes": (
-        "http/door/test_request_room.py",
+        "http/admission/test_request_room.py",
         "test_what_does_not_fit_any_more_is_refused_and_room_comes_back",
     ),
     "size of a body": (
@@ -31,22 +31,22 @@ PROOFS = {
         "test_arrow_bodies_that_unfold_to_gigabytes",
     ),
     "records in memory": ("log/write/test_brake.py", "test_a_group_waits_behind_the_one_before_it"),
-    "pipelined requests": ("http/wire/test_pipelining.py", "test_what_waits_is_bounded"),
+    "pipelined requests": ("http/test_pipelining.py", "test_what_waits_is_bounded"),
     "unread answers": (
-        "http/wire/test_pipelining.py",
+        "http/test_pipelining.py",
         "test_a_client_that_asks_and_never_reads_does_not_fill_memory",
     ),
     "requests of an HTTP/2 connection": (
-        "http/wire/http2/test_connection.py",
+        "http/http2/test_connection.py",
         "test_so_many_requests_at_a_time",
     ),
     "unread answers of an HTTP/2 connection": (
-        "http/wire/http2/test_stream.py",
+        "http/http2/test_stream.py",
         "test_with_too_much_unread_new_requests_wait",
     ),
-    "topics of a session": ("http/routes/streams/test_watch.py", "test_wrong_bodies_are_refused"),
+    "topics of a session": ("http/routes/test_watch.py", "test_wrong_bodies_are_refused"),
     "nodes of a reader": ("contract/test_second_thoughts.py", "test_more_than_a_thousand_nodes"),
-    "max_subscriptions": ("http/wire/test_websocket.py", "test_a_socket_has_so_many_subscriptions_at_most"),
+    "max_subscriptions": ("http/test_websocket.py", "test_a_socket_has_so_many_subscriptions_at_most"),
     "waiting changes": ("log/write/test_commit_queue.py", "test_a_full_queue_refuses_and_counts"),
     "held writes": ("flow/test_pacing.py", "test_what_waits_is_bounded_in_bytes"),
     "named cursors": ("flow/test_cursors.py", "test_their_number_is_limited_but_moving_one_is_not"),
@@ -73,10 +73,10 @@ PROOFS = {
     "leases": ("flow/queues/test_leases.py", "test_times_of_leases_and_delays_that_ended_do_not_pile_up"),
     "idempotency keys": ("log/write/test_idempotency.py", "test_bounds_hold_over_many_chunks"),
     "early requests": ("http/test_recovering.py", "test_no_more_than_a_thousand_wait"),
-    "known heads": ("http/wire/test_known_heads.py", "test_the_number_of_heads_is_bounded"),
-    "known targets": ("http/wire/test_routing.py", "test_memory_of_targets_is_bounded"),
+    "known heads": ("http/test_known_heads.py", "test_the_number_of_heads_is_bounded"),
+    "known targets": ("http/test_routing.py", "test_memory_of_targets_is_bounded"),
     "known bodies": ("values/test_forms.py", "test_the_number_of_known_bodies_is_bounded"),
-    "known keys": ("http/door/test_keys.py", "test_remembered_headers_are_bounded"),
+    "known keys": ("http/admission/test_keys.py", "test_remembered_headers_are_bounded"),
     "labels of metrics": ("http/metrics/test_flow.py", "test_only_the_furthest_are_named"),
     "times of removals": (
         "log/remove/test_gone_times.py",
@@ -214,39 +214,42 @@ COLLECTIONS = {
     },
     "flow/watch/subscription.py": {"Delivery.shared": REQUEST},
     "http/app.py": {"Application.on_ready": FIXED, "Application.on_reload": FIXED},
-    "http/console/attention.py": {"Attention._found": "max_topics"},
-    "http/door/keys.py": {"KeyRing._by_header": "known keys", "KeyRing.keys": FIXED},
-    "http/door/readiness.py": {"Readiness._held": "early requests"},
-    "http/door/stream_slots.py": {"StreamSlots._open_by_key": "max_sse_connections_per_key"},
-    "http/door/callers.py": {"Callers._fine": "known targets"},
-    "http/door/tickets.py": {"Tickets._open": "max_tickets"},
-    "http/metrics/scrape.py": {
+    "http/console/overview.py": {"Attention._found": "max_topics"},
+    "http/admission/auth.py": {
+        "KeyRing._by_header": "known keys",
+        "KeyRing.keys": FIXED,
+        "Tickets._open": "max_tickets",
+    },
+    "http/admission/readiness.py": {"Readiness._held": "early requests"},
+    "http/admission/limits.py": {"StreamSlots._open_by_key": "max_sse_connections_per_key"},
+    "http/admission/callers.py": {"Callers._fine": "known targets"},
+    "http/metrics/figures.py": {
         "Scrape.by_class": FIXED,
         "Scrape.known": "labels of metrics",
         "Scrape.queues": REQUEST,
     },
-    "http/routes/records/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
+    "http/routes/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
     "http/routes/jobs/desk.py": {"Desk.workers": "max_sse_connections", "Desks._by_queue": "max_topics"},
     "http/routes/jobs/redrive.py": {"RedriveRoutes._moving": "max_topics"},
     "http/routes/service.py": {"Service.parked": "max_connections"},
-    "http/routes/streams/socket.py": {
+    "http/routes/socket.py": {
         "_Subscribe.topics": REQUEST,
         "_Unsubscribe.topics": REQUEST,
         "SocketRoutes.sockets": "max_sse_connections",
         "SocketRoutes._publications": "max_sse_connections",
         "SocketRoutes._commands": FIXED,
     },
-    "http/routes/streams/socket_publishing.py": {"Publications._waiting": "max_request_bytes"},
-    "http/routes/streams/event_watcher.py": {
+    "http/routes/socket_publishing.py": {"Publications._waiting": "max_request_bytes"},
+    "http/routes/subscriptions.py": {
         "EventRoutes.streams": "max_sse_connections",
         "EventWatcher._subscriptions": "topics of a session",
     },
-    "http/routes/streams/tail.py": {
+    "http/routes/tail.py": {
         "Wish.names": REQUEST,
         "Wish.prefixes": REQUEST,
         "TailRoutes.waiting": "max_sse_connections",
     },
-    "http/routes/streams/watch.py": {"WatchBody.topics": REQUEST},
+    "http/routes/watch.py": {"WatchBody.topics": REQUEST},
     "http/server.py": {
         "Server._listeners": FIXED,
         "Server._sockets": FIXED,
@@ -255,17 +258,17 @@ COLLECTIONS = {
         "Server.addresses": FIXED,
     },
     "http/tracing.py": {"Tracing._handed_over": "max_connections"},
-    "http/wire/arrow_stream.py": {"_Pieces._parts": "unread answers"},
-    "http/wire/context.py": {
+    "http/arrow_stream.py": {"_Pieces._parts": "unread answers"},
+    "http/context.py": {
         "WireContext.connections": "max_connections",
         "WireContext.streams": "max_connections",
         "WireContext.tasks": "max_connections",
     },
-    "http/wire/connection.py": {"Connection.replies": "pipelined requests"},
-    "http/wire/event_stream.py": {"Heartbeats._entries": "max_sse_connections"},
-    "http/wire/exchange.py": {"Exchange._closers": REQUEST, "Exchange._pieces": "max_request_bytes"},
-    "http/wire/known_heads.py": {"KnownHead.headers": REQUEST, "KnownHeads.heads": "known heads"},
-    "http/wire/http2/connection.py": {
+    "http/connection.py": {"Connection.replies": "pipelined requests"},
+    "http/sse.py": {"Heartbeats._entries": "max_sse_connections"},
+    "http/exchange.py": {"Exchange._closers": REQUEST, "Exchange._pieces": "max_request_bytes"},
+    "http/known_heads.py": {"KnownHead.headers": REQUEST, "KnownHeads.heads": "known heads"},
+    "http/http2.py": {
         "Http2Connection._handlers": FIXED,
         "Http2Connection._held": "requests of an HTTP/2 connection",
         "Http2Connection._input": "requests of an HTTP/2 connection",
@@ -273,25 +276,25 @@ COLLECTIONS = {
         "Http2Connection._ready": "requests of an HTTP/2 connection",
         "Http2Connection._taken_back": "requests of an HTTP/2 connection",
     },
-    "http/wire/http2/request_head.py": {"RequestHead.headers": "requests of an HTTP/2 connection"},
-    "http/wire/http2/stream.py": {
+    "http/http2_stream.py": {
+        "RequestHead.headers": "requests of an HTTP/2 connection",
         "Http2Stream._held_input": "requests of an HTTP/2 connection",
         "OutgoingBuffer._pieces": "unread answers of an HTTP/2 connection",
     },
-    "http/wire/request.py": {"Request.headers": REQUEST, "Request._query": REQUEST},
-    "http/wire/request_parser.py": {"ParsedHead.headers": REQUEST, "RequestParser._headers": REQUEST},
-    "http/wire/stream.py": {
+    "http/request.py": {"Request.headers": REQUEST, "Request._query": REQUEST},
+    "http/request_parser.py": {"ParsedHead.headers": REQUEST, "RequestParser._headers": REQUEST},
+    "http/stream.py": {
         "CloseCallbacks._waiting": "max_connections",
         "OpenStream._drain_waiters": "unread answers",
         "OpenStream._on_close": REQUEST,
     },
-    "http/wire/request_body.py": {"Gunzip._parts": "size of a body"},
-    "http/wire/routing.py": {
+    "http/request_body.py": {"Gunzip._parts": "size of a body"},
+    "http/routing.py": {
         "_Node.literals": FIXED,
         "_Node.routes": FIXED,
         "RouteTree._remembered": "known targets",
     },
-    "http/wire/websocket.py": {"Socket._pieces": "max_request_bytes", "Socket.by_name": "max_subscriptions"},
+    "http/websocket.py": {"Socket._pieces": "max_request_bytes", "Socket.by_name": "max_subscriptions"},
     "keep/backup.py": {
         "Source.snapshots": FIXED,
         "Source.segments": FIXED,

@@ -13,8 +13,8 @@ import pytest
 from tests.docs.examples import ROOT, assert_shown, check_answer, examples, run_bash, table
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import ServerProcess
-from topics.http.door.keys import ADMIN, DELETE, READ, WRITE
-from topics.http.wire.routing import Route
+from topics.http.admission.auth import ADMIN, DELETE, READ, WRITE
+from topics.http.routing import Route
 from topics.values.config import TopicConfig
 from topics.values.errors import STATUS_BY_CODE
 

@@ -10,11 +10,11 @@ from typing import Any
 import uvloop
 
 from tests.support import Answer, Wire
-from topics.http.door.keys import KeyRing
-from topics.http.door.readiness import Readiness
+from topics.http.admission.auth import KeyRing
+from topics.http.admission.readiness import Readiness
+from topics.http.context import Limits
+from topics.http.routing import Route
 from topics.http.server import Server
-from topics.http.wire.context import Limits
-from topics.http.wire.routing import Route
 from topics.values.settings import Settings
 
 TIMEOUT_S = 20.0

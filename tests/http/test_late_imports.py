@@ -57,7 +57,7 @@ async def main():
         loop.call_soon(look)
 
     def look():
-        if "topics.http.wire.websocket" in sys.modules:
+        if "topics.http.websocket" in sys.modules:
             served.server.request_stop()
         else:
             loop.call_later(0.01, look)

@@ -17,8 +17,8 @@ import pytest
 import uvloop
 
 from tests.support import raw_request
+from topics.http.admission import readiness
 from topics.http.app import Application, _Stopped
-from topics.http.door import readiness
 from topics.log.recover.recovery import Recovery
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings

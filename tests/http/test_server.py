@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import eventually
+from topics.http.routing import Route
 from topics.http.server import bind, write_port_file
-from topics.http.wire.routing import Route
 from topics.values.errors import ConfigError
 
 
@@ -117,8 +117,8 @@ def test_signals_stop_a_process_cleanly(tmp_path, number):
     script = textwrap.dedent(
         """
         import asyncio, sys, uvloop
-        from topics.http.door.keys import KeyRing
-        from topics.http.door.readiness import Readiness
+        from topics.http.admission.auth import KeyRing
+        from topics.http.admission.readiness import Readiness
         from topics.http.server import Server
         from topics.values.settings import Settings
 

@@ -63,8 +63,8 @@ def _serve(settings: Settings, terminal: Terminal, log_file: LogFile | None) -> 
     gc.disable()
     import uvloop
 
+    from topics.http.admission.limits import raise_descriptor_limit
     from topics.http.app import Application
-    from topics.http.door.connection_limit import raise_descriptor_limit
 
     gc.freeze()
     gc.enable()

@@ -1,11 +1,13 @@
-"""The server on the network: one HTTP request in, one answer out, or a stream that stays.
+"""The HTTP server: requests in, replies and streams out.
 
-    socket ─▶ wire (bytes to requests) ─▶ door (may it come in?) ─▶ routes (decode, call, encode)
-           ◀─ wire (answers in order) ◀──────────────────────────── routes
+    socket ─▶ connection ─▶ parser or known head ─▶ dispatch ─▶ admission ─▶ routes
+           ◀─ connection, in the order of the requests ◀── exchange ◀── routes
 
-A request whose head was seen before (`wire.known_heads`) is neither parsed nor routed again, and a hot
-handler answers inside the callback that brought the bytes: no task, no future.
+`connection` speaks HTTP/1.1, `http2` and `http2_stream` speak HTTP/2, and `tls` chooses between them.
+`request_parser` parses. A request whose head was seen before (`known_heads`) is neither parsed nor routed
+again. `exchange` is a request with a way to reply. Replies without an end are a `stream`: server-sent events
+(`sse`), Arrow, or a `websocket`.
 
-`server` binds, watches the signals and drains; `app` puts everything together; `metrics` and `openapi.json`
-tell about the server itself. Nothing below this package knows that HTTP exists.
+`server` binds, handles signals and drains; `app` puts everything together; all connections share a `context`;
+`request_log` sees every request end. Nothing below this package knows that HTTP exists.
 """

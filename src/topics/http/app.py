@@ -7,44 +7,41 @@ from collections.abc import Callable
 from importlib import import_module
 
 from topics.flow.freed_memory import keep_freed_memory
+from topics.http.admission.address import parse_base_path, refuse_exposure_without_keys, shown_address
+from topics.http.admission.auth import KeyRing, is_revoked, read_keys
+from topics.http.admission.callers import parse_hosts, parse_origins
+from topics.http.admission.limits import StreamSlots
+from topics.http.admission.readiness import Readiness
 from topics.http.console.overview import OverviewRoutes
 from topics.http.console.page import ConsolePage
 from topics.http.console.system import SystemRoutes
-from topics.http.door.base_path import parse_base_path
-from topics.http.door.callers import parse_hosts, parse_origins
-from topics.http.door.keys import KeyRing, is_revoked, read_keys
-from topics.http.door.listen_address import refuse_exposure_without_keys, shown_address
-from topics.http.door.readiness import Readiness
-from topics.http.door.stream_slots import StreamSlots
 from topics.http.metrics.routes import Metrics
 from topics.http.routes.admin import AdminRoutes
+from topics.http.routes.arrow_append import BulkAppendRoutes
+from topics.http.routes.auth import AuthRoutes
 from topics.http.routes.cursors import CursorRoutes
-from topics.http.routes.info import InfoRoutes
 from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.jobs.queues import QueueRoutes
 from topics.http.routes.jobs.redrive import RedriveRoutes
 from topics.http.routes.jobs.work import WorkRoutes
+from topics.http.routes.ledger import LedgerRoutes
 from topics.http.routes.pipelines import PipelineRoutes
-from topics.http.routes.probes import Probes
-from topics.http.routes.records.appends import AppendRoutes
-from topics.http.routes.records.arrow_append import BulkAppendRoutes
-from topics.http.routes.records.deletes import DeleteRoutes
-from topics.http.routes.records.diff import DiffRoutes
-from topics.http.routes.records.ledger import LedgerRoutes
-from topics.http.routes.records.records import RecordRoutes
-from topics.http.routes.records.scan import ScanRoutes
-from topics.http.routes.records.segments import SegmentRoutes
+from topics.http.routes.probes import InfoRoutes, Probes
+from topics.http.routes.reads import DiffRoutes, RecordRoutes
 from topics.http.routes.routers import RouterRoutes
+from topics.http.routes.scan import ScanRoutes
+from topics.http.routes.segments import SegmentRoutes
 from topics.http.routes.service import Parked, Service
+from topics.http.routes.socket import SocketRoutes
 from topics.http.routes.stages import StageRoutes
-from topics.http.routes.streams.socket import SocketRoutes
-from topics.http.routes.streams.tail import TailRoutes
-from topics.http.routes.streams.tickets import TicketRoutes
-from topics.http.routes.streams.watch import WatchRoutes
+from topics.http.routes.tail import TailRoutes
 from topics.http.routes.topics import TopicRoutes
-from topics.http.server import Server, tls_context
+from topics.http.routes.watch import WatchRoutes
+from topics.http.routes.writes import AppendRoutes, DeleteRoutes
+from topics.http.routing import Route
+from topics.http.server import Server
+from topics.http.tls import tls_context
 from topics.http.tracing import start_tracing
-from topics.http.wire.routing import Route
 from topics.node.node import Node
 from topics.storage import Filesystem
 from topics.values import Clock, ConfigError, Settings
@@ -86,9 +83,7 @@ class Application:
         self.watches = WatchRoutes(self.service, node.fanout, self.stream_slots)
         self.tails = TailRoutes(self.service, node.fanout, self.stream_slots)
         self.sockets = SocketRoutes(self.service, node.fanout, self.stream_slots)
-        self.tickets = TicketRoutes(
-            self.service, lambda method, target: self.server.find_route(method, target)
-        )
+        self.tickets = AuthRoutes(self.service, lambda method, target: self.server.find_route(method, target))
         self.desks = Desks(self.service)
         self.work = WorkRoutes(self.service, node.queues, self.stream_slots, self.desks)
         self._tracing = start_tracing(os.environ) if settings.tracing else None
@@ -192,7 +187,7 @@ class Application:
 
     def _import_the_rest(self) -> None:
         """On a thread, while clients are served: none of them has to wait when the first socket comes."""
-        asyncio.get_running_loop().run_in_executor(None, import_module, "topics.http.wire.websocket")
+        asyncio.get_running_loop().run_in_executor(None, import_module, "topics.http.websocket")
 
     async def recover(self) -> None:
         with self.node.span("recovery"):

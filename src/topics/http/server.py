@@ -13,22 +13,21 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from topics.http.door.base_path import parse_base_path
-from topics.http.door.callers import Callers
-from topics.http.door.keys import KeyRing
-from topics.http.door.listen_address import (
+from topics.http.admission.address import (
     is_loopback,
     listen_address,
+    parse_base_path,
     refuse_exposure_without_keys,
     shown_address,
 )
-from topics.http.door.readiness import Readiness
-from topics.http.door.tickets import Tickets
-from topics.http.wire.connection import Connection
-from topics.http.wire.context import Limits, Timeouts, WireContext
-from topics.http.wire.protocol_choice import ALPN, SecureStart
-from topics.http.wire.request_log import RequestLog
-from topics.http.wire.routing import Route, RouteTree
+from topics.http.admission.auth import KeyRing, Tickets
+from topics.http.admission.callers import Callers
+from topics.http.admission.readiness import Readiness
+from topics.http.connection import Connection
+from topics.http.context import Limits, Timeouts, WireContext
+from topics.http.request_log import RequestLog
+from topics.http.routing import Route, RouteTree
+from topics.http.tls import SecureStart, load_certificate, tls_context
 from topics.values import ConfigError, Settings
 
 logger = logging.getLogger("topics.http")
@@ -212,41 +211,6 @@ class Server:
         for connection in (*self.context.connections, *self.context.streams):
             connection.abort()
         await asyncio.sleep(0)
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """None without a certificate: then what is spoken is not encrypted."""
-    if settings.tls_cert is None and settings.tls_key is None:
-        return None
-    if settings.tls_cert is None or settings.tls_key is None:
-        raise ConfigError("TOPICS_TLS_CERT and TOPICS_TLS_KEY: both are needed, or none of them")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(ALPN)
-    load_certificate(context, settings)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    cert, key = settings.tls_cert, settings.tls_key
-    assert cert is not None
-    # A trial first: what is loaded in part would replace what was whole.
-    for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
-        try:
-            each.load_cert_chain(cert, key, password=_no_password)
-        except FileNotFoundError as error:
-            missing = cert if not Path(cert).exists() else key
-            raise ConfigError(f"TOPICS_TLS_CERT, TOPICS_TLS_KEY: {missing}: {error.strerror}") from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(
-                f"TOPICS_TLS_CERT, TOPICS_TLS_KEY: {cert} and {key} cannot be used together: {reason}"
-            ) from None
-
-
-def _no_password() -> str:
-    """A server that starts by itself cannot be asked for one."""
-    raise ValueError("the key is encrypted")
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

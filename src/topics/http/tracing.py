@@ -15,10 +15,10 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import topics
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.request import Request
-from topics.http.wire.request_log import shown_name, shown_route
-from topics.http.wire.routing import Route
+from topics.http.exchange import Exchange
+from topics.http.request import Request
+from topics.http.request_log import shown_name, shown_route
+from topics.http.routing import Route
 from topics.values import ConfigError
 
 if TYPE_CHECKING:

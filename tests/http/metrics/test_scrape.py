@@ -17,7 +17,7 @@ Start = Callable[..., RunningApp]
 
 def test_many_topics_do_not_hold_others_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at all topics takes several turns; topics that come and go meanwhile do not hurt."""
-    monkeypatch.setattr("topics.http.metrics.scrape._SLICE", 2)
+    monkeypatch.setattr("topics.http.metrics.figures._SLICE", 2)
     app = start()
     for number in range(7):
         app.write(f"t{number}", 1)

@@ -8,11 +8,11 @@ from typing import Any
 
 import jsonschema_rs
 
-from topics.http.door.keys import ADMIN, DELETE, READ, WRITE
+from topics.http.admission.auth import ADMIN, DELETE, READ, WRITE
+from topics.http.response_heads import ARROW
 from topics.http.routes.probes import DOCUMENT
-from topics.http.wire.answer_heads import ARROW
-from topics.http.wire.event_stream import CONTENT_TYPE
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
+from topics.http.sse import CONTENT_TYPE
 from topics.values.errors import STATUS_BY_CODE
 from topics.values.names import ROUTER_NAME, TOPIC_NAME
 

@@ -29,11 +29,11 @@ from tests.http.openapi.described import (
 )
 from tests.http.openapi.layout import laid_out
 from tests.http.streaming import RunningApp
+from topics.http.admission.readiness import Readiness
 from topics.http.console.page import FILES
-from topics.http.door.readiness import Readiness
+from topics.http.known_heads import KEY_HEADER
 from topics.http.routes.probes import DOCUMENT, Probes
-from topics.http.wire.known_heads import KEY_HEADER
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.values.errors import STATUS_BY_CODE
 
 Start = Callable[..., RunningApp]

@@ -14,10 +14,10 @@ import topics.http.routes
 from tests.http.openapi.described import JSON, Described
 from topics.codec.append_body import AppendBody, Line, PublishBody
 from topics.flow.pipelines import MAX_WHY_BYTES
+from topics.http.routes import socket
+from topics.http.routes.fields import DEFAULT_PAGE, MAX_PAGE
 from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
-from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
-from topics.http.routes.streams import socket
-from topics.http.routes.streams.event_watcher import HEARTBEAT_MS_RANGE
+from topics.http.routes.subscriptions import HEARTBEAT_MS_RANGE
 from topics.log import MAX_BUCKETS
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
 from topics.values.forms import Form

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from topics.http.routes.paging import page, start_of_page
+from topics.http.routes.fields import page, start_of_page
 from topics.values.errors import ApiError
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from topics import codec
-from topics.http.door.readiness import Readiness
+from topics.http.admission.readiness import Readiness
 from topics.http.routes.probes import Probes
-from topics.http.wire.routing import Route
+from topics.http.routing import Route
 from topics.values import WritesOff
 
 

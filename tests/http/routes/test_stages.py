@@ -10,7 +10,7 @@ from tests.http.bulk import ARROW, send, threads_that_open
 from tests.http.streaming import RunningApp
 from tests.support import Answer, ServerProcess, raw_request
 from tests.support.arrow import arrow_stream
-from topics.http.routes.records.arrow_append import INLINE_BYTES
+from topics.http.routes.arrow_append import INLINE_BYTES
 
 
 def put(server: ServerProcess, path: str, *batches: dict[str, list[Any]], **headers: str) -> Answer:

@@ -4,8 +4,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Route
+from topics.http.exchange import Exchange
+from topics.http.routing import Route
 
 BUILT = Path(__file__).parent / "built"
 FILES = {

@@ -5,10 +5,10 @@ import os
 from dataclasses import fields
 from typing import Any
 
-from topics.http.door.keys import ADMIN, SCOPES, KeyRing
+from topics.http.admission.auth import ADMIN, SCOPES, KeyRing
+from topics.http.exchange import Exchange
 from topics.http.routes.service import answer
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Route
+from topics.http.routing import Route
 from topics.node.node import Node
 from topics.values import variable
 

@@ -7,22 +7,22 @@ from typing import Any
 import msgspec
 
 from topics.flow.watch.sessions import WatchSessions
-from topics.http.door.keys import READ
-from topics.http.door.readiness import Readiness
-from topics.http.door.stream_slots import StreamSlots
+from topics.http.admission.auth import READ
+from topics.http.admission.limits import StreamSlots
+from topics.http.admission.readiness import Readiness
+from topics.http.exchange import Exchange
 from topics.http.metrics.family import Family, counter, gauge, labelled, labels
 from topics.http.metrics.figures import (
+    Scrape,
     flow_families,
     journal_families,
     log_families,
     process_families,
     request_families,
 )
-from topics.http.metrics.scrape import Scrape
 from topics.http.routes.service import Service
+from topics.http.routing import Route
 from topics.http.server import Server
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Route
 from topics.log import Topic
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"

@@ -1,6 +1,6 @@
-"""One resource a file: decode, call, encode.
+"""The routes, one resource a file: decode a request, call the engine, encode the reply.
 
-Handlers know only their `Exchange`; they share `service` (the engine behind them), `fields` (what bodies
-hold) and `paging` (lists). What has to do with records lies in `records`, what goes on for as long as its
-client listens in `streams`, and what workers do with a queue in `jobs`.
+Handlers know only their `Exchange`. They share `service` (the engine) and `fields` (what requests hold).
+Records: `writes`, `arrow_append`, `reads`, `scan`, `ledger`, `segments`. Subscriptions: `watch`, `tail`,
+`socket`. Queues: `jobs`.
 """

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from topics.http.door.keys import ADMIN
+from topics.http.admission.auth import ADMIN
+from topics.http.exchange import Exchange
 from topics.http.routes.fields import decode
 from topics.http.routes.service import answer
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.keep.backup_holds import BackupHold
 from topics.node.node import Node
 from topics.values import ApiError, Form

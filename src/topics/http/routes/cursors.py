@@ -8,12 +8,19 @@ from msgspec import UNSET, UnsetType
 
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import Cursor
-from topics.http.door.keys import READ, WRITE, ApiKey
-from topics.http.routes.fields import decode, unsigned, unsigned_or_none
-from topics.http.routes.paging import PAGING, cursor_after, page_size, start_of_page
+from topics.http.admission.auth import READ, WRITE, ApiKey
+from topics.http.exchange import Exchange
+from topics.http.routes.fields import (
+    PAGING,
+    cursor_after,
+    decode,
+    page_size,
+    start_of_page,
+    unsigned,
+    unsigned_or_none,
+)
 from topics.http.routes.service import Service, answer
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.log import Topic
 from topics.values import ApiError, Form, invalid, topic_not_found
 

@@ -5,12 +5,11 @@ from typing import Any
 import msgspec
 
 from topics.flow.pipelines import Pipelines, Report
-from topics.http.door.keys import READ, WRITE
-from topics.http.routes.fields import decode
-from topics.http.routes.paging import PAGING, page, start_of_page
+from topics.http.admission.auth import READ, WRITE
+from topics.http.exchange import Exchange
+from topics.http.routes.fields import PAGING, decode, page, start_of_page
 from topics.http.routes.service import Service, answer
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.values import Form
 
 

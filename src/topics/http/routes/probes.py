@@ -1,20 +1,20 @@
-"""Health, readiness, and the OpenAPI document, for any client.
-
-The document is the file `openapi.json` in the parent of this package; tests compare it with the server.
-"""
+"""What the server says of itself: health, readiness, version and room, and the OpenAPI document."""
 
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import msgspec
 
 import topics
 from topics import codec
-from topics.http.door.readiness import Readiness
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Route
+from topics.http.admission.auth import ADMIN, READ
+from topics.http.admission.readiness import Readiness
+from topics.http.exchange import Exchange
+from topics.http.routes.service import answer
+from topics.http.routing import Route
+from topics.node.node import Node
 from topics.values import ApiError, WritesOff, invalid
 
 DOCUMENT = Path(__file__).parent.parent / "openapi.json"
@@ -106,3 +106,28 @@ class Probes:
                 operation["security"] = [{"bearer": []}]
                 operation["responses"]["401"] = {"$ref": "#/components/responses/unauthorized"}
         return document
+
+
+class InfoRoutes:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.started_ms = int(time() * 1000)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v0/info", self.show, scopes=READ),
+        ]
+
+    def show(self, exchange: Exchange) -> None:
+        exchange.refuse_misnamed()
+        node, off = self._node, self._node.engine.writes_off
+        about: dict[str, Any] = {
+            "version": topics.__version__,
+            "started_ms": self.started_ms,
+            "writes": off is None,
+            "reason": off,
+            "disk": {"free_bytes": node.disk.room().free_bytes, "reserve_bytes": node.disk.reserve_bytes},
+        }
+        if exchange.key is None or exchange.key.can(ADMIN):
+            about["data_dir"] = node.engine.dirs.root
+        answer(exchange, about)

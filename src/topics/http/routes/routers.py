@@ -7,12 +7,11 @@ import msgspec
 from topics.flow.admission import Admission
 from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
-from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
-from topics.http.routes.fields import decode, wants_only_new
-from topics.http.routes.paging import PAGING, page, start_of_page
+from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
+from topics.http.exchange import Exchange
+from topics.http.routes.fields import PAGING, decode, page, start_of_page, wants_only_new
 from topics.http.routes.service import answer, check_name
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.log import parse_match
 from topics.values import ApiError, Form, require_router_name
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from topics.http.door.keys import ApiKey
-from topics.http.wire.exchange import Exchange
+from topics.http.admission.auth import ApiKey
+from topics.http.exchange import Exchange
 from topics.log import Steps, Topic
 from topics.node.node import Node
 from topics.values import ApiError, TopicConfig

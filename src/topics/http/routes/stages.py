@@ -9,13 +9,13 @@ from topics.codec import LARGE_BYTES, ItemLimits, cut_out
 from topics.flow.stages.identities import StageRange
 from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
-from topics.http.door.keys import WRITE, ApiKey
+from topics.http.admission.auth import WRITE, ApiKey
+from topics.http.exchange import Exchange
 from topics.http.late_imports import load
+from topics.http.routes.arrow_append import COLUMNS, INLINE_BYTES, note_columns, require_arrow
 from topics.http.routes.fields import decode, unsigned
-from topics.http.routes.records.arrow_append import COLUMNS, INLINE_BYTES, note_columns, require_arrow
 from topics.http.routes.service import Service, answer, check_name
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.values import UNDECODABLE, ApiError, Form, invalid, require_topic_name, undecodable
 
 MAX_NAME_BYTES = 256

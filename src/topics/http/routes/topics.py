@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
-from topics.http.routes.fields import wants_only_new
-from topics.http.routes.paging import PAGING, page, start_of_page
+from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
+from topics.http.exchange import Exchange
+from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_new
 from topics.http.routes.service import Service, answer, check_dead_letter
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.log import (
     DELETED,
     Engine,

@@ -8,13 +8,13 @@ import msgspec
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
-from topics.http.door.keys import READ, WRITE
+from topics.http.admission.auth import READ, WRITE
+from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, check_seqs, clamped, decode, lease_length
 from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.jobs.waiting_claim import WaitingClaim, reply_claim
 from topics.http.routes.service import Service, answer, elapsed_ms
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.log import Op
 from topics.values import MAX_CLAIM, MAX_WAIT_MS, Form, invalid
 

@@ -11,13 +11,12 @@ from topics.flow.queues.leases import Lease
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.redrive import Part, Redrive
 from topics.flow.queues.registry import Queues
-from topics.http.door.keys import READ, WRITE, ApiKey
-from topics.http.routes.fields import decode, unsigned_or_none
+from topics.http.admission.auth import READ, WRITE, ApiKey
+from topics.http.exchange import Exchange
+from topics.http.routes.fields import cursor_after, decode, page_size, seq_at_start_of_page, unsigned_or_none
 from topics.http.routes.jobs.queues import queue_of
-from topics.http.routes.paging import cursor_after, page_size, seq_at_start_of_page
 from topics.http.routes.service import Service, answer, check_name
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.routing import Body, Route
+from topics.http.routing import Body, Route
 from topics.log import Topic, parse_match
 from topics.values import ApiError, Form, invalid
 

@@ -5,9 +5,9 @@ import asyncio
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import JobQueue
+from topics.http.exchange import Exchange
 from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.service import Service, elapsed_ms
-from topics.http.wire.exchange import Exchange
 from topics.values import ApiError, topic_not_found
 
 

@@ -6,17 +6,16 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.registry import Queues
-from topics.http.door.keys import READ, WRITE, ApiKey, is_revoked
-from topics.http.door.stream_slots import StreamSlots
+from topics.http import sse
+from topics.http.admission.auth import READ, WRITE, ApiKey, is_revoked
+from topics.http.admission.limits import StreamSlots
+from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, lease_length
 from topics.http.routes.jobs.desk import Desk, Desks
 from topics.http.routes.jobs.queues import queue_of
 from topics.http.routes.service import Service
-from topics.http.wire import event_stream as sse
-from topics.http.wire.exchange import Exchange
-from topics.http.wire.fed_connection import PATIENCE_S, FedConnection
-from topics.http.wire.routing import Route
-from topics.http.wire.stream import Stream
+from topics.http.routing import Route
+from topics.http.stream import PATIENCE_S, FedConnection, Stream
 from topics.values import MAX_CLAIM, ApiError, invalid
 
 HEARTBEAT_S = 15.0

@@ -1,0 +1,145 @@
+"""Limits on what clients occupy: connections, streams, and memory for large request bodies."""
+
+import logging
+import resource
+from asyncio import Transport
+from collections.abc import Callable
+
+from topics.http.admission.auth import ApiKey, unauthorized
+from topics.http.response_heads import JSON, Heads
+from topics.values import Settings, limit_reached
+
+logger = logging.getLogger("topics.http")
+
+# Descriptors that connections must leave for journals, segments and sockets of our own.
+_RESERVED = 256
+# What an idle server has open, and a little for what threads open and close again; the rest is for segments.
+_OWN = 24
+# From this share of the places on, idle connections are let go sooner.
+_CROWDED = 0.9
+
+
+class ConnectionLimit:
+    """Counts those that are turned away; the ones that are in are counted by the context."""
+
+    def __init__(self, settings: Settings) -> None:
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.most = most_connections(settings.max_connections, descriptors)
+        self.left_for_segments = left_for_segments(self.most, descriptors)
+        self.turned_away = 0
+        self._told = 0
+
+    def is_full(self, connections: int) -> bool:
+        return connections >= self.most
+
+    def is_crowded(self, connections: int) -> bool:
+        return connections >= self.most * _CROWDED
+
+    def turn_away(self, transport: Transport, heads: Heads) -> None:
+        """Says why and closes at once: waiting until the client has heard it would take a place."""
+        self.turned_away += 1
+        error = limit_reached("max_connections", self.most)
+        body = error.body()
+        head = heads.before_length(error.status, JSON, [(b"Retry-After", b"1")], b"close")
+        transport.write(head + b"%d\r\n\r\n%b" % (len(body), body))
+        transport.close()
+
+    def tell(self) -> None:
+        """Now and then, so that a flood of clients is no flood of log lines."""
+        more = self.turned_away - self._told
+        if more:
+            self._told = self.turned_away
+            logger.warning("%d connections turned away: %d are open already", more, self.most)
+
+
+def most_connections(setting: int, descriptors: int) -> int:
+    """What was asked for, as far as the operating system allows; 0 asks for all that it allows."""
+    if descriptors == resource.RLIM_INFINITY:
+        return setting or 1 << 31
+    allowed = max(descriptors - _RESERVED, descriptors // 2)
+    return min(setting or allowed, allowed)
+
+
+def left_for_segments(connections: int, descriptors: int) -> int:
+    """How many descriptors are free when every connection is taken."""
+    if descriptors == resource.RLIM_INFINITY:
+        return 1 << 31
+    return max(descriptors - connections - _OWN, 0)
+
+
+def raise_descriptor_limit() -> None:
+    """As many open files as we may have without further rights."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            logger.warning("cannot raise the limit of open files above %d: %s", soft, error)
+
+
+# So many bodies of the largest size, over all connections.
+LARGEST_BODIES = 32
+# Smaller ones are not counted: a connection can have one of them in memory, and connections are counted.
+SMALL_BYTES = 64 * 1024
+
+
+class RequestRoom:
+    """Bytes that are held by requests not answered yet."""
+
+    def __init__(self, max_body_bytes: int) -> None:
+        self.max_bytes = LARGEST_BODIES * max_body_bytes
+        self.held = 0
+
+    def take(self, count: int) -> None:
+        if self.held + count > self.max_bytes:
+            raise limit_reached("max_request_bytes", self.max_bytes)
+        self.held += count
+
+    def give(self, count: int) -> None:
+        self.held -= count
+
+
+class StreamSlots:
+    """Work streams, watch streams and WebSockets share these places. A limit of 0 means none."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._most = settings.max_sse_connections
+        self._most_per_key = settings.max_sse_connections_per_key
+        self.open = 0
+        self._open_by_key: dict[ApiKey, int] = {}
+
+    def take(self, key: ApiKey | None) -> Callable[[], None]:
+        """A place for one connection; the returned function gives it back, however often it is called."""
+        if key is not None and key.revoked:
+            raise unauthorized()  # while the request was on its way
+        if self._most and self.open >= self._most:
+            raise limit_reached("max_sse_connections", self._most)
+        if key is not None and self._most_per_key and self.open_of(key) >= self._most_per_key:
+            raise limit_reached("max_sse_connections_per_key", self._most_per_key)
+        self.open += 1
+        if key is not None:
+            self._open_by_key[key] = self.open_of(key) + 1
+        return _Place(self, key).give_back
+
+    def open_of(self, key: ApiKey) -> int:
+        return self._open_by_key.get(key, 0)
+
+    def release(self, key: ApiKey | None) -> None:
+        self.open -= 1
+        if key is not None:
+            left = self._open_by_key.pop(key) - 1
+            if left:
+                self._open_by_key[key] = left
+
+
+class _Place:
+    __slots__ = ("_key", "_slots")
+
+    def __init__(self, slots: StreamSlots, key: ApiKey | None) -> None:
+        self._slots: StreamSlots | None = slots
+        self._key = key
+
+    def give_back(self) -> None:
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            slots.release(self._key)

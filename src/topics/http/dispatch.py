@@ -1,0 +1,140 @@
+"""From a request to its handler, for HTTP/1.1 and HTTP/2."""
+
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from topics.codec import LARGE_BYTES
+from topics.http.admission.admit import admit, require_body_type, take_place, too_large
+from topics.http.admission.callers import Preflight
+from topics.http.request_body import Gunzip, is_compressed, refuse_unread, shrink
+from topics.http.response_heads import JSON
+from topics.values import ApiError
+
+if TYPE_CHECKING:
+    from topics.http.context import WireContext
+    from topics.http.exchange import Exchange
+    from topics.http.routing import Route
+
+# Comparing byte values is four times faster than comparing one-byte strings.
+_QUERY = ord("?")
+
+
+def dispatch(context: "WireContext", exchange: "Exchange") -> None:
+    """Admit a request and, if its body is complete, handle it."""
+    known = exchange.known
+    try:
+        if known is None:
+            if exchange.refusal is not None:
+                exchange.fail(*exchange.refusal)
+                return
+            admit(context, exchange)
+            if exchange.received > context.max_body_bytes:
+                raise too_large(context.max_body_bytes)
+            if not exchange.complete:
+                if b"expect" in exchange.headers:
+                    exchange.send_continue()
+                return
+        else:
+            # The head was admitted before: only the checks that depend on the moment remain.
+            if known.key is not None:
+                take_place(context, exchange, known.key)
+            if not context.readiness.open:
+                context.readiness.check_room()
+    except Preflight as asked:
+        exchange.reply_unrouted(204, asked.headers)
+        return
+    except Exception as error:
+        exchange.fail_with(error)
+        return
+    handle(context, exchange)
+
+
+def handle(context: "WireContext", exchange: "Exchange") -> None:
+    """Call the handler of an admitted request whose body is complete."""
+    route, known = exchange.route, exchange.known
+    assert route is not None
+    if context.readiness.recovering and not route.always_open:
+        _handle_later(context, exchange)
+        return
+    started = exchange.started or exchange.start()
+    try:
+        # Everything about a known head but the size of the body was looked at before.
+        if known is None or not known.is_plain or len(exchange.body) > LARGE_BYTES:
+            _handle_carefully(context, exchange, route)
+        else:
+            route.handler(exchange)
+    except Exception as error:
+        exchange.fail_with(error)
+    held_s = perf_counter() - started
+    if held_s > route.holds.longest_s:
+        route.holds.note(held_s)
+
+
+def _handle_carefully(context: "WireContext", exchange: "Exchange", route: "Route") -> None:
+    """Look at the query and the type of the body, and call the handler in the way that the body needs."""
+    if _QUERY in exchange.target and exchange.known is None:
+        exchange.note_query()
+    body = exchange.body
+    if route.takes_body:
+        headers = exchange.headers
+        if headers.get(b"content-type") != JSON or not body or b"content-encoding" in headers:
+            if body and is_compressed(exchange):
+                exchange.run(_handle_compressed(context, exchange, route))
+                return
+            require_body_type(route, exchange)
+    elif body and len(body) <= LARGE_BYTES:
+        refuse_unread(exchange)
+    if len(body) > LARGE_BYTES and not route.takes_large:
+        exchange.run(_handle_large(exchange, route))
+    elif route.is_async:
+        exchange.run(route.handler(exchange))  # type: ignore[arg-type]
+    else:
+        route.handler(exchange)
+
+
+def _handle_later(context: "WireContext", exchange: "Exchange") -> None:
+    """Handle it when the recovery is over, or refuse it after a while."""
+    try:
+        context.readiness.hold(exchange, partial(handle, context))
+    except ApiError as refusal:
+        exchange.fail(refusal)
+
+
+async def _handle_large(exchange: "Exchange", route: "Route") -> None:
+    await shrink(exchange)
+    await _call_handler(exchange, route)
+
+
+async def _handle_compressed(context: "WireContext", exchange: "Exchange", route: "Route") -> None:
+    decoder = Gunzip(exchange.body, context.max_body_bytes)
+    failure: ApiError | None = None
+    try:
+        if not decoder.step():
+            await context.loop.run_in_executor(None, decoder.finish)
+    except ApiError as error:
+        failure = error
+    # A body that is too large is told before a wrong type, and a wrong type before bad content.
+    if failure is not None and failure.code == "payload_too_large":
+        raise failure
+    require_body_type(route, exchange)
+    if failure is not None:
+        raise failure
+    exchange.replace_body(decoder.result())
+    if exchange.closed:
+        return
+    if len(exchange.body) > context.small_body_bytes:
+        exchange.take_room(context.request_room, exchange.received + len(exchange.body))
+    if len(exchange.body) > LARGE_BYTES and not route.takes_large:
+        await _handle_large(exchange, route)
+    else:
+        await _call_handler(exchange, route)
+
+
+async def _call_handler(exchange: "Exchange", route: "Route") -> None:
+    if exchange.closed:
+        return
+    if route.is_async:
+        await route.handler(exchange)  # type: ignore[misc]
+    else:
+        route.handler(exchange)

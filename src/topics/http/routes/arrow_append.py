@@ -1,0 +1,250 @@
+"""Bulk writes over HTTP: an Arrow stream, each record batch of which is written whole or not at all."""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from topics.flow.large_appends import append_large, is_large
+from topics.http.admission.auth import WRITE
+from topics.http.exchange import Exchange
+from topics.http.late_imports import load
+from topics.http.response_heads import ARROW
+from topics.http.routes.service import Service, answer
+from topics.http.routing import Body, Route
+from topics.log import Append, AppendOp, Topic, check_key
+from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
+
+if TYPE_CHECKING:
+    from topics.codec import Write
+
+
+# Decoding more than this would hold up all other requests, so it is left to a thread.
+INLINE_BYTES = 256 * 1024
+INLINE_BATCHES = 64
+COLUMNS = ("data", "tag", "node", "meta")
+
+
+class BulkAppendRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST",
+                "/v0/topics/:topic/append",
+                self.append,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                arrow=True,
+                query=("create", "idempotency_key"),
+            )
+        ]
+
+    async def append(self, exchange: Exchange) -> None:
+        require_arrow(exchange)
+        named, header = exchange.query("idempotency_key"), exchange.header(b"idempotency-key")
+        key = named.encode() if named is not None else None if header is None else header.strip(b" \t")
+        if key is not None:
+            check_key(key)
+        batches = await checked_batches(exchange, self._service.settings.max_body_bytes)
+        if not any(batch.count for batch in batches):
+            raise invalid("the stream holds no rows")
+        await BulkAppend(self._service, exchange, key).run(batches)
+
+
+@dataclass(slots=True, frozen=True)
+class Committed:
+    """The result of one record batch."""
+
+    topic: Topic
+    first_seq: int
+    count: int
+    created: bool = False
+    deduped: bool = False
+    wal_ms: float = 0.0
+    fsync_ms: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        last_seq = self.first_seq + self.count - 1
+        return {
+            "first_seq": self.first_seq,
+            "last_seq": last_seq,
+            "count": self.count,
+            "deduped": self.deduped,
+        }
+
+
+_NOTHING = {"first_seq": None, "last_seq": None, "count": 0, "deduped": False}
+
+
+class BatchAppend(Append):
+    """The append of one record batch."""
+
+    __slots__ = ("_result",)
+
+    def __init__(
+        self,
+        name: str,
+        write: "Write",
+        key: bytes | None,
+        create: bool | None,
+        misnamed: Misnamed | None,
+        result: "asyncio.Future[Committed]",
+    ) -> None:
+        super().__init__(name, write=write, key=key, create=create, misnamed=misnamed)
+        self._result = result
+
+    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
+        fsync_ms = op.fsync_ms if op.topic.config.durable else 0.0
+        self._settle(Committed(op.topic, first_seq, count, op.created_by is self, False, op.wal_ms, fsync_ms))
+
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        self._settle(Committed(topic, first_seq, count, deduped=True))
+
+    def _settle(self, committed: Committed) -> None:
+        # The one who waits may have been cancelled meanwhile, because the server stops.
+        if not self._result.done():
+            self._result.set_result(committed)
+
+    def fail(self, error: ApiError) -> None:
+        if not self._result.done():
+            self._result.set_exception(error)
+
+
+class BulkAppend:
+    """One bulk append: every record batch is admitted like a JSON append, and has a result of its own."""
+
+    def __init__(self, service: Service, exchange: Exchange, key: bytes | None) -> None:
+        self._service = service
+        self._exchange = exchange
+        self._key = key
+        self._create = create_flag(exchange)
+        # Batches on their way to disk, and their results.
+        self._submitted: list[tuple[int, asyncio.Future[Committed]]] = []
+        self._results: list[dict[str, Any]] = []
+        self._created = False
+        self._head_seq = self._epoch = 0
+        self._wal_ms = self._fsync_ms = 0.0
+
+    async def run(self, batches: "list[Write]") -> None:
+        refusal: ApiError | None = None
+        for index, write in enumerate(batches):
+            if write.count:
+                try:
+                    await self._append(index, write)
+                except ApiError as error:
+                    refusal = error
+                    break
+            # Encoding is work for the processor: others get their turn between two batches.
+            await asyncio.sleep(0)
+        self._results = [_NOTHING for _ in batches]
+        for index, result in self._submitted:
+            try:
+                self._note(index, await result)
+            except OutcomeUnknown:
+                raise
+            except ApiError as error:
+                refusal = refusal or error
+        if refusal is not None:
+            raise self._refused(refusal)
+        self._answer()
+
+    async def _append(self, index: int, write: "Write") -> None:
+        service, exchange = self._service, self._exchange
+        result: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        # The index is part of the key: a retry repeats exactly the batches that were committed.
+        key = None if self._key is None else b"%b\0%d" % (self._key, index)
+        request = BatchAppend(exchange.name, write, key, self._create, exchange.misnamed, result)
+        # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
+        is_patient = bool(self._submitted)
+        is_new = service.engine.find(exchange.name) is None
+
+        def submit() -> None:
+            service.engine.append(request)
+            # A refusal is known at once, so that no batch after the refused one is appended.
+            service.engine.queue.assign_pending()
+
+        if is_large(write.count, write.size):
+            await append_large(service.engine, service.admission, request, [write], is_patient=is_patient)
+        else:
+            await service.admission.enter_in_turn(exchange.name, write.size, submit, is_patient=is_patient)
+        if is_new or result.done():
+            # The refusal of a request that creates its topic is known when the topic is committed.
+            await result
+        self._submitted.append((index, result))
+
+    def _note(self, index: int, committed: Committed) -> None:
+        self._results[index] = committed.as_json()
+        self._created = self._created or committed.created
+        self._head_seq = max(self._head_seq, committed.first_seq + committed.count - 1)
+        self._epoch = committed.topic.id
+        self._wal_ms += committed.wal_ms
+        self._fsync_ms = max(self._fsync_ms, committed.fsync_ms)
+
+    def _refused(self, refusal: ApiError) -> ApiError:
+        """What was committed before the refusal stays, so the caller is told what that is."""
+        detail = {**(refusal.detail or {}), "batches": [r for r in self._results if r["count"]]}
+        return ApiError(refusal.code, refusal.message, detail, retry_after_s=refusal.retry_after_s)
+
+    def _answer(self) -> None:
+        body = {
+            "topic": self._exchange.name,
+            "epoch": self._epoch,
+            "batches": self._results,
+            "head_seq": self._head_seq,
+            "count": sum(result["count"] for result in self._results),
+            "created": self._created,
+        }
+        answer(
+            self._exchange,
+            body,
+            201 if self._created else 200,
+            wal_append_ms=round(self._wal_ms, 3),
+            fsync_ms=round(self._fsync_ms, 3),
+        )
+
+
+def require_arrow(exchange: Exchange) -> None:
+    if not (exchange.header(b"content-type") or b"").strip().lower().startswith(ARROW):
+        raise ApiError("unsupported_media_type", f"the body must be declared as {ARROW.decode()}")
+
+
+async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[Write]":
+    """Every batch of the body, all of them checked before the first one is written."""
+    await load("topics.log.write.arrow_batch")
+    from topics.log.write.arrow_batch import check_stream
+    from topics.log.write.arrow_messages import unfolded_size
+
+    def check() -> "list[Write]":
+        note_columns(exchange, COLUMNS)
+        return check_stream(exchange.body, max_bytes)
+
+    if len(exchange.body) > INLINE_BYTES:
+        return await asyncio.to_thread(check)
+    note_columns(exchange, COLUMNS)
+    size, batches = unfolded_size(exchange.body, max_bytes)
+    if size <= INLINE_BYTES and batches <= INLINE_BATCHES:
+        return check_stream(exchange.body, max_bytes, size)
+    return await asyncio.to_thread(check_stream, exchange.body, max_bytes, size)
+
+
+def note_columns(exchange: Exchange, known: Collection[str]) -> None:
+    """Columns are to rows what keys are to records. Import the reader of streams first.
+
+    Not on the loop, if the body is large: it may name a hundred thousand of them.
+    """
+    from topics.log.write.arrow_batch import column_names
+
+    unknown = [name for name in column_names(exchange.body) if name not in known]
+    if unknown:
+        misnamed = Misnamed()
+        misnamed.note_unknown(unknown, known)
+        exchange.note(misnamed)
+
+
+def create_flag(exchange: Exchange) -> bool | None:
+    if exchange.query("create") is None:
+        return None
+    return exchange.query_flag("create", True)

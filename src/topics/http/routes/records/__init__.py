@@ -1,1 +1,0 @@
-"""Records of one topic: appended, read, deleted, and the account of those that are gone."""

@@ -1,0 +1,246 @@
+"""Publishing over a WebSocket: an append as HTTP takes it, acknowledged when it is committed.
+
+A client may publish without waiting for acknowledgements, and its records keep their order: while a publish
+waits for its admission, all later ones of the socket wait, and the socket is not read.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from topics import codec
+from topics.flow.large_appends import append_large
+from topics.http.admission.auth import ADMIN
+from topics.http.routes.service import Service, check_dead_letter
+from topics.http.routes.writes import append_answer
+from topics.log import Append, AppendOp, Topic
+from topics.values import ApiError, Misnamed, OutcomeUnknown, TopicConfig, invalid
+
+if TYPE_CHECKING:
+    from topics.http.websocket import Socket
+
+logger = logging.getLogger("topics.http")
+
+_encode = msgspec.json.encode
+
+
+class NotACommand(Exception):
+    """The message is no object, names no known operation, or lacks what the operation cannot do without."""
+
+
+# What a client did wrong, or may not do; anything else that is raised is our own mistake.
+MISTAKES = (ApiError, NotACommand, msgspec.DecodeError, RecursionError)
+
+
+Obey = Callable[["Publication"], Coroutine[Any, Any, None]]
+
+
+def error_message(request_id: bytes, code: str, message: str, detail: dict[str, Any] | None = None) -> bytes:
+    return b'{"op":"error","request_id":%b,"code":%b,"message":%b%b}' % (
+        request_id,
+        _encode(code),
+        _encode(message),
+        b',"detail":%b' % _encode(detail) if detail else b"",
+    )
+
+
+class Message:
+    """What a client has sent over a socket, and what it names that does not belong there."""
+
+    __slots__ = ("_ignores_unknown", "misnamed", "request_id", "socket", "text")
+
+    def __init__(self, socket: "Socket", text: bytes, *, ignores_unknown: bool) -> None:
+        self._ignores_unknown = ignores_unknown
+        self.socket = socket
+        self.text = text
+        # As the text it came in, to be sent back the same.
+        self.request_id = b"null"
+        self.misnamed: Misnamed | None = None
+
+    def note(self, misnamed: Misnamed) -> None:
+        """To be told with any other mistake, and otherwise when there is no other."""
+        if self._ignores_unknown:
+            misnamed.forget_unknown()
+        if self.misnamed is not None:
+            self.misnamed.join(misnamed)
+        elif misnamed:
+            self.misnamed = misnamed
+
+    def refuse_misnamed(self) -> None:
+        if self.misnamed is not None:
+            raise self.misnamed.refusal()
+
+    def refuse(self, error: Exception) -> None:
+        """For what `MISTAKES` lists."""
+        mistake = error if isinstance(error, ApiError) else invalid(str(error))
+        if self.misnamed is not None:
+            self.misnamed.mention_in(mistake)
+        code = mistake.code if mistake is error else "invalid_json"
+        self.socket.send(error_message(self.request_id, code, mistake.message, mistake.detail))
+
+
+class Publication:
+    """One message that publishes."""
+
+    __slots__ = ("is_held", "is_over", "message", "obey", "queue", "started", "topic")
+
+    def __init__(
+        self, queue: "Publications", topic: str, message: Message, obey: "Obey | None" = None
+    ) -> None:
+        """`obey` does what a large message says, whatever that is, in its turn."""
+        self.started = perf_counter()
+        self.queue = queue
+        self.topic = topic
+        self.message = message
+        self.obey = obey
+        # It has to wait for its turn, and others behind it.
+        self.is_held = False
+        # Handed to the log, or refused.
+        self.is_over = False
+
+    @property
+    def closed(self) -> bool:
+        return self.queue.socket.closed
+
+    def is_patient(self) -> bool:
+        write = codec.decode([self.message.text], publish=True)[0]
+        return write is not None and write.patient
+
+    def acknowledge(self, answer: bytes) -> None:
+        self.queue.socket.send(b'{"op":"ack","request_id":%b,%b' % (self.message.request_id, answer[1:]))
+
+    def refuse(self, error: Exception) -> None:
+        """What is no mistake of the client's is logged, and not told."""
+        self.is_over = True
+        if isinstance(error, OutcomeUnknown):
+            self.queue.socket.abort()
+            return
+        if not isinstance(error, MISTAKES):
+            logger.error("a publish failed", exc_info=error)
+            error = ApiError("internal", "internal error")
+        self.message.refuse(error)
+
+    async def append_large(self) -> None:
+        """Append the records of a large message."""
+        service = self.queue.service
+        write = await asyncio.to_thread(self._decode)
+        request = SocketAppend(self, write)
+        if not self.closed:
+            self.is_over = True
+            await append_large(service.engine, service.admission, request, [write], is_patient=write.patient)
+
+    def _decode(self) -> codec.Write:
+        text = self.message.text
+        write = codec.decode([text], publish=True)[0]
+        return self.explain() if write is None else write
+
+    def explain(self) -> codec.Write:
+        return codec.explain(self.message.text, self.message.note, publish=True)
+
+    def append(self) -> None:
+        """Hand the records to the log, which answers."""
+        request = SocketAppend(self, self._decode())
+        self.is_over = True
+        self.queue.service.engine.append(request)
+
+    def fail_with(self, error: Exception) -> None:
+        """Its turn came, and this was raised."""
+        self.refuse(error)
+        self.queue.follow()
+
+
+class SocketAppend(Append):
+    """An append request of a WebSocket."""
+
+    __slots__ = ("_publication", "_started")
+
+    def __init__(self, publication: Publication, write: codec.Write) -> None:
+        super().__init__(publication.topic, write=write, misnamed=publication.message.misnamed)
+        self._publication = publication
+        self._started = publication.started
+
+    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
+        created = op.created_by is self
+        self._publication.acknowledge(
+            append_answer(op.topic, first_seq, count, self._started, op, with_seqs=with_seqs, created=created)
+        )
+
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        self._publication.acknowledge(
+            append_answer(topic, first_seq, count, self._started, None, with_seqs=with_seqs)
+        )
+
+    def fail(self, error: ApiError) -> None:
+        self._publication.refuse(error)
+
+    def explain(self) -> codec.Write:
+        write = self._publication.explain()
+        self.misnamed = self._publication.message.misnamed
+        return write
+
+    def check_config(self, config: TopicConfig) -> None:
+        check_dead_letter(self._publication.queue.socket.key, config)
+
+    @property
+    def may_configure(self) -> bool:
+        key = self._publication.queue.socket.key
+        return key is None or key.can(ADMIN)
+
+
+class Publications:
+    """The publishes of one socket, in the order in which they came."""
+
+    def __init__(self, service: Service, socket: "Socket") -> None:
+        self.service = service
+        self._waiting: deque[Publication] = deque()
+        # While a large message is being taken apart.
+        self._task: asyncio.Task[None] | None = None
+        self.socket = socket
+
+    def add(self, publication: Publication) -> None:
+        self._waiting.append(publication)
+        if len(self._waiting) == 1:
+            self._go_on()
+
+    def follow(self) -> None:
+        """The one that was held is over."""
+        self._waiting.popleft()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting:
+            first = self._waiting[0]
+            if first.obey is not None:
+                first.is_held = True
+                self._task = asyncio.ensure_future(self._obey(first))
+                break
+            try:
+                self.service.admission.enter(
+                    first, first.topic, len(first.message.text), self._append, Publication.is_patient
+                )
+            except Exception as error:
+                # Whatever it is belongs to this one, not to the one that was over before it.
+                first.refuse(error)
+            if not first.is_over:
+                first.is_held = True
+                break
+            self._waiting.popleft()
+        self.socket.set_aside(bool(self._waiting))
+
+    async def _obey(self, large: Publication) -> None:
+        assert large.obey is not None
+        try:
+            await large.obey(large)
+        except Exception as error:
+            large.refuse(error)
+        self.follow()
+
+    def _append(self, publication: Publication) -> None:
+        publication.append()
+        if publication.is_held:
+            self.follow()

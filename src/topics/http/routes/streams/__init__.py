@@ -1,1 +1,0 @@
-"""Records pushed to those who listen: watch sessions with their event streams, and WebSockets."""

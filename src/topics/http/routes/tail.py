@@ -1,0 +1,292 @@
+"""An event stream without a session: what to read, and from where, is in its URL and in the last id.
+
+A browser can hold it for weeks. When it comes back with the id of the last frame that it got, it goes on from
+there, also after a restart of the server. Topics that are not there yet are waited for, and read from their
+first record when they come.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+
+import msgspec
+
+from topics.flow.watch.fanout import Fanout
+from topics.flow.watch.places import Epochs, Places, Seqs, decode_id
+from topics.flow.watch.subscription import Subscription, WatchOptions
+from topics.http import sse
+from topics.http.admission.auth import READ, ApiKey
+from topics.http.admission.limits import StreamSlots
+from topics.http.exchange import Exchange
+from topics.http.routes.fields import unsigned
+from topics.http.routes.reads import match_of
+from topics.http.routes.service import Service, check_name
+from topics.http.routes.subscriptions import (
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_HEARTBEAT_MS,
+    EventRoutes,
+    EventWatcher,
+    Wanted,
+    heartbeat_length,
+    last_event_id,
+)
+from topics.http.routing import Route
+from topics.http.stream import PATIENCE_S, Stream
+from topics.log import Choice, Engine, Topic, exactly, last_steps
+from topics.values import DEFAULT_LIMIT, MAX_WATCH_TOPICS, NO_LIFE, ApiError, invalid
+
+QUERY = (
+    "topic",
+    "node",
+    "tag",
+    "include_tags",
+    "include_meta",
+    "include_data",
+    "limit",
+    "heartbeat_ms",
+)
+_TOPIC = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._:-]{0,254}|(?=\*))(?P<star>\*)?"
+    r"(?:@(?:-(?P<last>[0-9]{1,20})|(?P<seq>[0-9]{1,20})(?:~(?P<epoch>[0-9]{1,20}))?))?"
+)
+
+
+class From(msgspec.Struct, frozen=True, gc=False):
+    """Where to begin in a topic: above a seq, with its last records, or else at the head."""
+
+    seq: int | None = None
+    epoch: int | None = None
+    last: int | None = None
+
+    def place_in(self, topic: Topic) -> tuple[int, int]:
+        """A cursor, and the life in which it means something."""
+        if self.last is not None:
+            last = self.last
+            return exactly(topic, lambda: last_steps(topic, last)), topic.id
+        if self.seq is None:
+            return topic.head, topic.id
+        if self.epoch is not None:
+            return self.seq, self.epoch
+        # Above the head it is no position in this life, and will not be one when more was written.
+        return self.seq, topic.id if self.seq <= topic.head else NO_LIFE
+
+    @property
+    def former(self) -> tuple[int, int]:
+        """Where this is if the topic is not there: what was meant with a seq lies in a life that is over."""
+        return self.seq or 0, NO_LIFE if self.epoch is None else self.epoch
+
+
+class Wish:
+    """Which topics, and from where."""
+
+    def __init__(self, asked: list[str], last_event_id: bytes) -> None:
+        self.names: dict[str, From] = {}
+        self.prefixes: dict[str, From] = {}
+        # From an earlier stream: then whatever is not in there came later.
+        self._known: tuple[Seqs, Epochs] | None = decode_id(last_event_id) if last_event_id else None
+        if not 1 <= len(asked) <= MAX_WATCH_TOPICS:
+            raise invalid(f"topic must be given 1 to {MAX_WATCH_TOPICS} times")
+        for text in asked:
+            self._add(text)
+
+    def _add(self, text: str) -> None:
+        found = _TOPIC.fullmatch(text)
+        if found is None:
+            raise invalid(f'topic must be NAME, NAME@SEQ, NAME@SEQ~EPOCH, NAME@-N or PREFIX*, not "{text}"')
+        numbers = {
+            what: None if number is None else unsigned(int(number), f"topic: {what}")
+            for what, number in (("seq", found["seq"]), ("epoch", found["epoch"]), ("last", found["last"]))
+        }
+        if found["star"] and numbers["epoch"] is not None:
+            raise invalid(f'topic: an epoch is that of one topic, not of all in "{text}"')
+        among = self.prefixes if found["star"] else self.names
+        if found["name"] in among:
+            raise invalid(f'topic: "{found["name"]}" is given twice')
+        among[found["name"]] = From(**numbers)
+
+    def check(self, key: ApiKey | None) -> None:
+        """Raises for what the key may not read, and for a prefix under which there is nothing that it may."""
+        for name in self.names:
+            check_name(key, name)
+        for prefix in self.prefixes:
+            if key is None or not any(allowed.startswith(prefix) for allowed in key.prefixes):
+                check_name(key, prefix)
+
+    def covers(self, name: str) -> bool:
+        return name in self.names or name.startswith(tuple(self.prefixes))
+
+    def present(self, engine: Engine, key: ApiKey | None) -> Iterator[str]:
+        """Topics that are there now; of those with a prefix, a few more than a stream may have at most."""
+        yield from (name for name in self.names if engine.find(name) is not None)
+        others: dict[str, None] = {}
+        for prefix in self.prefixes:
+            names = (name for name in engine.names_after("", prefix) if name not in self.names)
+            readable = (name for name in names if key is None or key.allows(name))
+            others |= dict.fromkeys(islice(readable, MAX_WATCH_TOPICS + 1))
+        yield from others
+
+    def place(self, topic: Topic) -> tuple[int, int]:
+        """Where to begin in a topic that is there when the stream is opened."""
+        if self._known is not None:
+            seqs, later = self._known
+            if topic.name not in seqs:
+                return 0, topic.id
+            first = topic.id if topic.first_life else NO_LIFE
+            return seqs[topic.name], later.get(topic.name, first)
+        return self._start(topic.name).place_in(topic)
+
+    def left_behind(self, topics: Collection[str]) -> Iterator[tuple[str, int, int]]:
+        """Where the client stood in topics other than these, which are there: in lives that are over."""
+        if self._known is None:
+            former = {name: start.former for name, start in self.names.items()}
+        else:
+            seqs, later = self._known
+            former = {
+                name: (seq, later.get(name, NO_LIFE)) for name, seq in seqs.items() if self.covers(name)
+            }
+        begun = ((name, *place) for name, place in former.items() if place != (0, NO_LIFE))
+        left = (place for place in begun if place[0] not in topics)
+        yield from islice(left, MAX_WATCH_TOPICS)
+
+    def _start(self, name: str) -> From:
+        if name in self.names:
+            return self.names[name]
+        # The longest prefix knows best.
+        fitting = [prefix for prefix in self.prefixes if name.startswith(prefix)]
+        return self.prefixes[max(fitting, key=len)]
+
+
+class TailRoutes(EventRoutes):
+    def __init__(
+        self, service: Service, fanout: Fanout, slots: StreamSlots, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        super().__init__(fanout, patience_s, farewell=sse.CLOSING)
+        self._service = service
+        self._slots = slots
+        # Streams that wait for topics to come.
+        self.waiting: set[TailStream] = set()
+        service.engine.on_shown.append(self._shown)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET",
+                "/v0/tail",
+                self.open,
+                scopes=READ,
+                event_stream=True,
+                query=QUERY,
+                repeatable=("topic", "node"),
+            )
+        ]
+
+    def open(self, exchange: Exchange) -> None:
+        wish = Wish(exchange.query_all("topic"), last_event_id(exchange))
+        options = _options(exchange)
+        heartbeat_ms = exchange.query_number("heartbeat_ms")
+        heartbeat_ms = heartbeat_length(
+            DEFAULT_HEARTBEAT_MS if heartbeat_ms is None else heartbeat_ms, self._service.settings
+        )
+        wish.check(exchange.key)
+        present = list(wish.present(self._service.engine, exchange.key))
+        if len(wish.names.keys() | set(present)) > MAX_WATCH_TOPICS:
+            raise too_many_topics()
+        exchange.refuse_misnamed()
+        topics = [self._service.admission.read(name) for name in present]
+        give_back = self._slots.take(exchange.key)
+        stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
+        TailStream(self, exchange.key, wish, stream, topics, options, heartbeat_ms, give_back).start()
+
+    def _shown(self, topic: Topic) -> None:
+        for stream in tuple(self.waiting):
+            stream.topic_shown(topic)
+
+
+def too_many_topics() -> ApiError:
+    return invalid(f"a stream covers at most {MAX_WATCH_TOPICS} topics", {"max": MAX_WATCH_TOPICS})
+
+
+def _options(exchange: Exchange) -> WatchOptions:
+    tag = exchange.query("tag")
+    wanted = Wanted(
+        node=exchange.query_all("node") or None,
+        include_meta=exchange.query_flag("include_meta", True),
+        include_tags=exchange.query_flag("include_tags", False),
+        include_data=exchange.query_flag("include_data", True),
+        limit=exchange.query_number("limit") or 0,
+        max_batch_bytes=DEFAULT_FRAME_BYTES,
+    )
+    choice = None if tag is None else Choice(match_of(tag))
+    return wanted.options(DEFAULT_LIMIT, choice, names_first_gap=True)
+
+
+class TailStream(EventWatcher):
+    """One connection. All that is known about it is what its client said when it came."""
+
+    __slots__ = ("_awaited", "_key", "_waiters", "_wish")
+
+    def __init__(
+        self,
+        routes: TailRoutes,
+        key: ApiKey | None,
+        wish: Wish,
+        stream: Stream,
+        topics: list[Topic],
+        options: WatchOptions,
+        heartbeat_ms: int,
+        give_back: Callable[[], None],
+    ) -> None:
+        super().__init__(routes, stream, Places(), options, heartbeat_ms, give_back)
+        self._key = key
+        self._wish = wish
+        self._waiters = routes.waiting
+        # Names whose topics have not come yet.
+        self._awaited = wish.names.keys() - {topic.name for topic in topics}
+        for topic in topics:
+            self._add(topic, *wish.place(topic))
+        # Ids keep what they said of topics that are gone: who comes back is told that what came is another.
+        for name, seq, epoch in wish.left_behind(self._subscriptions):
+            self._places.put(name, seq, epoch, first_life=False)
+        if self._awaited or wish.prefixes:
+            self._waiters.add(self)
+
+    @property
+    def owner(self) -> object:
+        return self._key
+
+    def _add(self, topic: Topic, seq: int, epoch: int) -> Subscription:
+        first_life = topic.first_life and epoch == topic.id
+        self._places.put(topic.name, seq, epoch, first_life=first_life)
+        return self.add(topic.name, topic.head)
+
+    def topic_shown(self, topic: Topic) -> None:
+        """A topic has come while the stream is open. Of one that was named, that is the one waited for."""
+        name = topic.name
+        if name in self._subscriptions:
+            return
+        if name in self._wish.names:
+            if name not in self._awaited:
+                return
+            self._awaited.discard(name)
+        elif not self._wish.covers(name) or not (self._key is None or self._key.allows(name)):
+            return
+        elif len(self._wish.names.keys() | self._subscriptions.keys()) >= MAX_WATCH_TOPICS:
+            message = too_many_topics().message
+            self.end(sse.last_words(sse.CLOSING, code="too_many_topics", message=message))
+            return
+        places = self._places
+        left = (places.seqs[name], places.epochs[name]) if name in places.seqs else (0, topic.id)
+        self._fanout.attach(self._add(topic, *left))
+
+    def is_over(self) -> bool:
+        return not (self._subscriptions or self._awaited or self._wish.prefixes)
+
+    def ended(self, subscription: Subscription) -> None:
+        if subscription.name not in self._wish.names:
+            # A topic that comes in its place is one that came later, like any other.
+            self._places.forget(subscription.name)
+        super().ended(subscription)
+
+    def release(self) -> None:
+        super().release()
+        self._waiters.discard(self)

@@ -1,0 +1,207 @@
+"""Appends and deletes that arrive as JSON, and the answer to an append for every protocol."""
+
+import asyncio
+from time import perf_counter
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics import codec
+from topics.flow.large_appends import LARGE_BYTES, append_large
+from topics.flow.large_deletes import Deletions
+from topics.http.admission.auth import ADMIN, DELETE, WRITE
+from topics.http.exchange import Exchange
+from topics.http.known_heads import KEY_HEADER
+from topics.http.routes.fields import check_seqs, decode, unsigned_or_none
+from topics.http.routes.service import Service, answer, check_dead_letter
+from topics.http.routing import Body, Route
+from topics.log import Append, AppendOp, DeleteOutcome, Topic, parse_match
+from topics.values import ApiError, Form, Misnamed, TopicConfig, invalid
+
+
+class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    before_seq: int | None = None
+    match: str | list[object] | None = None
+    seqs: list[int] | UnsetType = UNSET
+    dry_run: bool = False
+
+
+_delete = Form(DeleteBody)
+
+
+class DeleteRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._deletions = Deletions(service.engine)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("POST", "/v0/topics/:topic/delete", self.delete, scopes=DELETE, body=Body.REQUIRED),
+        ]
+
+    def delete(self, exchange: Exchange) -> None:
+        body = decode(exchange, _delete)
+        seqs = None if body.seqs is UNSET else body.seqs
+        if body.before_seq is None and body.match is None and seqs is None:
+            raise invalid("before_seq, match or seqs is required")
+        before = unsigned_or_none(body.before_seq, "before_seq")
+        match = None if body.match is None else parse_match(body.match)
+        if seqs is not None:
+            check_seqs(seqs)
+            if not seqs:
+                raise invalid("seqs must name at least one seq")
+        topic = self._service.topic(exchange)
+        self._service.pull(topic)
+
+        def tell(outcome: DeleteOutcome) -> None:
+            result = {
+                "topic": topic.name,
+                "deleted": outcome.deleted,
+                "earliest_seq": outcome.earliest_seq,
+                "head_seq": topic.head,
+                "count": outcome.count,
+                "bytes": outcome.bytes,
+                "dry_run": body.dry_run,
+            }
+            answer(exchange, result)
+
+        def done(deleted: int) -> None:
+            tell(DeleteOutcome(deleted, topic.live_count, topic.live_bytes, topic.floor))
+
+        if body.dry_run:
+            self._deletions.preview(topic, before, match, tell, exchange.fail, seqs=seqs)
+        else:
+            self._deletions.delete(topic, before, match, done, exchange.fail, seqs=seqs)
+
+
+# Comparing a byte value is four times faster than comparing a one-byte string.
+_QUERY = ord("?")
+
+
+class HttpAppend(Append):
+    """An append request of HTTP."""
+
+    __slots__ = ("exchange",)
+
+    def __init__(self, exchange: Exchange) -> None:
+        # Not through super(): every append makes one of these.
+        self.name = exchange.name
+        self.body = exchange.body
+        self.write = self.create = None
+        key = exchange.headers.get(KEY_HEADER)
+        self.key = None if key is None else key.strip(b" \t")
+        self.misnamed = exchange.misnamed
+        self.exchange = exchange
+
+    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
+        exchange = self.exchange
+        if with_seqs and _QUERY in exchange.target:
+            with_seqs = exchange.query_flag("return_seqs", True)
+        created = op.created_by is self
+        answer = append_answer(
+            op.topic, first_seq, count, exchange.started, op, with_seqs=with_seqs, created=created
+        )
+        exchange.reply(answer, 201 if created else 200)
+
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        exchange = self.exchange
+        if with_seqs and _QUERY in exchange.target:
+            with_seqs = exchange.query_flag("return_seqs", True)
+        exchange.reply(append_answer(topic, first_seq, count, exchange.started, None, with_seqs=with_seqs))
+
+    def fail(self, error: ApiError) -> None:
+        self.exchange.fail(error)
+
+    def note(self, misnamed: Misnamed) -> None:
+        self.exchange.note(misnamed)
+        self.misnamed = self.exchange.misnamed
+
+    def check_config(self, config: TopicConfig) -> None:
+        check_dead_letter(self.exchange.key, config)
+
+    @property
+    def may_configure(self) -> bool:
+        key = self.exchange.key
+        return key is None or key.can(ADMIN)
+
+
+class AppendRoutes:
+    def __init__(self, service: Service) -> None:
+        self._engine = service.engine
+        self._admission = service.admission
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST",
+                "/v0/topics/:topic",
+                self.append,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                takes_large=True,
+                query=("return_seqs",),
+            )
+        ]
+
+    def append(self, exchange: Exchange) -> None:
+        size = len(exchange.body)
+        if size > LARGE_BYTES:
+            exchange.run(self._append_large(exchange))
+        else:
+            self._admission.enter(exchange, exchange.name, size, self._enqueue, _is_patient)
+
+    def _enqueue(self, exchange: Exchange) -> None:
+        self._engine.append(HttpAppend(exchange))
+        exchange.let_next_start()
+
+    async def _append_large(self, exchange: Exchange) -> None:
+        request = HttpAppend(exchange)
+        write = await asyncio.to_thread(_decode, request)
+        await append_large(self._engine, self._admission, request, [write], is_patient=write.patient)
+
+
+def _decode(request: Append) -> codec.Write:
+    write = codec.decode([request.body])[0]
+    return request.explain() if write is None else write
+
+
+def _is_patient(exchange: Exchange) -> bool:
+    write = codec.decode([exchange.body])[0]
+    return write is not None and write.patient
+
+
+def append_answer(
+    topic: Topic,
+    first_seq: int,
+    count: int,
+    started: float,
+    op: AppendOp | None,
+    *,
+    with_seqs: bool,
+    created: bool = False,
+) -> bytes:
+    """The answer to an append, committed by `op`; None if the append repeats an earlier one.
+
+    `started` is when the request arrived, on the clock of perf_counter.
+    """
+    last_seq = first_seq + count - 1
+    seqs = b""
+    if with_seqs:
+        seqs = b'"seqs":[%d],' % first_seq if count == 1 else b'"seqs":%b,' % codec.seqs(first_seq, count)
+    return (
+        b'%b"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
+        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+        % (
+            topic.opening_json,
+            first_seq,
+            last_seq,
+            seqs,
+            last_seq,
+            count,
+            b"true" if created else b"false",
+            b"true" if op is None else b"false",
+            (perf_counter() - started) * 1000,
+            0.0 if op is None else op.wal_ms,
+            op.fsync_ms if op is not None and topic.config.durable else 0.0,
+        )
+    )

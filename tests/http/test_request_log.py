@@ -1,0 +1,317 @@
+"""Requests under observation: ids that come back, lines about the slow and the failed, and never a secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http.conftest import Serve
+from tests.http.streaming import RunningApp
+from tests.support import ServerProcess
+from topics.http.exchange import Exchange
+from topics.http.routing import Route
+from topics.values.histogram import Histogram
+
+Start = Callable[..., RunningApp]
+
+
+def quick(exchange: Exchange) -> None:
+    exchange.reply(b"{}")
+
+
+def slow(exchange: Exchange) -> None:
+    time.sleep(0.002)
+    exchange.reply(b"{}")
+
+
+def broken(exchange: Exchange) -> None:
+    raise RuntimeError("a bug")
+
+
+def stream(exchange: Exchange) -> None:
+    exchange.open_stream(b"text/event-stream").close()
+
+
+ROUTES = {"/quick": quick, "/slow": slow, "/broken": broken, "/stream": stream, "/x/:topic": quick}
+
+
+def routes() -> list[Route]:
+    return [Route(method="GET", template=path, handler=handler) for path, handler in ROUTES.items()]
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    found: dict[str, Any] = record.__dict__["fields"]
+    return found
+
+
+def said(caplog: pytest.LogCaptureFixture, message: str) -> list[dict[str, Any]]:
+    return [fields(record) for record in caplog.records if record.message == message]
+
+
+# --- ids ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/quick", "/stream", "/broken", "/nowhere", "/x/a"])
+def test_an_id_comes_back_with_whatever_answer(serve: Serve, path: str) -> None:
+    running = serve(routes())
+    answer = running.request("GET", path, headers={"X-Request-Id": "abc-123.Z:/+=@_"})
+    assert answer.headers["x-request-id"] == "abc-123.Z:/+=@_"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "two words", "a,b", "x" * 129, "new%0aline\tx", "emoji-\N{GRINNING FACE}", "-x", '"quoted"']
+)
+def test_an_id_that_could_forge_a_log_is_no_id(serve: Serve, wrong: str) -> None:
+    running = serve(routes())
+    assert "x-request-id" not in running.request("GET", "/quick", headers={"X-Request-Id": wrong}).headers
+
+
+def test_two_ids_are_none(serve: Serve, raw: Callable[..., bytes]) -> None:
+    wire = serve(routes()).connect()
+    wire.send(raw("GET", "/quick", headers={"X-Request-Id": "one", "x-request-id": "two"}))
+    assert "x-request-id" not in wire.read().headers
+
+
+def test_ordinary_answers_have_no_id(serve: Serve) -> None:
+    running = serve(routes())
+    assert "x-request-id" not in running.request("GET", "/quick").headers
+    assert "x-request-id" not in running.request("GET", "/nowhere").headers
+
+
+def test_every_request_of_a_connection_keeps_its_own_id(start: Start) -> None:
+    """Heads that repeat are recognised without parsing them; an id must not get lost, or stick, that way."""
+    app = start()
+    app.write("a", 1)
+    wire = app.wire()
+    body = b'{"records":[{"data":2}]}'
+    for given in ("one", "one", "one", None, None, None, "two", None, "one"):
+        sent = {} if given is None else {"X-Request-Id": given}
+        answer = wire.request("POST", "/v0/topics/a", body, sent)
+        assert answer.status == 200
+        assert answer.headers.get("x-request-id") == given
+
+
+def test_an_id_made_up_for_one_request_is_not_given_to_the_next(
+    app: RunningApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.write("a", 1)
+    wire = app.wire()
+
+    def read_id() -> str | None:
+        return wire.request("POST", "/v0/topics/a/diff", b'{"from_seq":0}').headers.get("x-request-id")
+
+    # Often enough for the head to be recognised as one that was seen before.
+    assert [read_id() for _ in range(4)] == [None] * 4
+    later = time.perf_counter() + 3600
+    with monkeypatch.context() as patch:
+        patch.setattr("topics.http.request_log.perf_counter", lambda: later)
+        first, second = read_id(), read_id()
+    assert first
+    assert second
+    assert first != second
+    assert read_id() is None
+
+
+def test_a_failure_gets_an_id_and_a_line(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    answer = serve(routes()).request("GET", "/broken")
+    assert answer.status == 500
+    (record,) = [record for record in caplog.records if record.message == "request failed"]
+    assert fields(record)["request_id"] == answer.headers["x-request-id"]
+    assert fields(record)["route"] == "/broken"
+    assert record.exc_info is not None
+    assert "a bug" not in answer.body.decode()
+
+
+# --- lines ----------------------------------------------------------------------------------------------
+
+
+def test_a_slow_request_is_logged_with_its_id(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    running = serve(routes(), slow_request_ms=1)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    answer = running.request("GET", "/slow", headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+    (line,) = said(caplog, "slow request")
+    assert line.pop("ms") >= 1
+    assert line.pop("client").startswith("127.0.0.1:")
+    assert line == {
+        "request_id": answer.headers["x-request-id"],
+        "method": "GET",
+        "route": "/slow",
+        "status": 200,
+        "trace_id": trace,
+    }
+    assert running.server.request_log.slow_requests == 1
+
+
+def test_slow_requests_are_not_logged_when_that_is_off(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(routes(), slow_request_ms=0).request("GET", "/slow")
+    assert not said(caplog, "slow request")
+
+
+def test_trouble_does_not_flood_the_log(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = serve(routes())
+    wire = running.connect()
+    now = time.perf_counter() + 3600
+    for second in range(2):
+        monkeypatch.setattr("topics.http.request_log.perf_counter", lambda at=now + second: at)
+        for _ in range(30):
+            wire.request("GET", "/quick")
+    assert len(said(caplog, "slow request")) == 2 * 20
+    assert caplog.text.count("more of the kind") == 2
+    assert running.server.request_log.slow_requests == 2 * 30
+
+
+def test_a_long_poll_is_not_slow(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    app = start(slow_request_ms=5)
+    app.write("a", 1)
+    caplog.clear()
+    answer = app.call("POST", "/v0/topics/a/diff", {"from_seq": 1, "wait_ms": 20})
+    assert answer.json["records"] == []
+    request_log = app.app.server.request_log
+    assert request_log.waits.count == 1
+    assert request_log.waits.total >= 0.019
+    assert not [line for line in said(caplog, "slow request") if line["route"].endswith("/diff")]
+
+
+def test_the_access_log_has_every_request(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "topics.access")
+    running = serve(routes(), access_log=True)
+    for path in ("/x/orders?secret=1", "/nowhere", "/stream"):
+        running.request("GET", path)
+    shown = [(line["route"], line["status"], line.get("name")) for line in said(caplog, "request")]
+    assert shown == [("/x/:topic", 200, "orders"), ("none", 404, None), ("/stream", 200, None)]
+    assert len({line["request_id"] for line in said(caplog, "request")}) == 3
+
+
+def test_the_id_of_a_watch_session_is_not_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Who knows it can read what its key may read."""
+    caplog.set_level(logging.DEBUG, "topics")
+    app = start(access_log=True)
+    app.write("a", 1)
+    wid = app.watch("a")["wid"]
+    app.events(wid).until("caught-up")
+    (line,) = [line for line in said(caplog, "request") if line["route"] == "/v0/watch/:wid"]
+    assert wid not in str([record.__dict__ for record in caplog.records])
+    assert "name" not in line
+
+
+def test_nothing_is_logged_about_ordinary_requests(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "topics")
+    serve(routes(), slow_request_ms=0).request("GET", "/quick")
+    assert not caplog.records
+
+
+def test_a_failed_commit_is_logged(app: RunningApp, caplog: pytest.LogCaptureFixture) -> None:
+    app.write("a", 1)
+    app.inside(lambda: app.app.node.engine.queue.give_up(OSError("no space")))
+    answer = app.call("POST", "/v0/topics/a", {"records": [{"data": 1}]})
+    assert answer.status == 500
+    (record,) = [record for record in caplog.records if record.message.startswith("request failed: storage")]
+    assert fields(record)["request_id"] == answer.headers["x-request-id"]
+
+
+# --- counts ---------------------------------------------------------------------------------------------
+
+
+def counts(timings: tuple[Histogram, ...]) -> list[int]:
+    return [histogram.count for histogram in timings]
+
+
+def test_requests_count_for_their_route_and_status(serve: Serve) -> None:
+    running = serve(routes())
+    for path in ("/quick", "/quick", "/broken", "/nowhere", "/stream"):
+        running.request("GET", path)
+    running.request("POST", "/quick")
+    seen = {route.template: counts(route.timings) for route in running.server.routes}
+    assert seen["/quick"] == [0, 0, 2, 0, 0, 0]
+    assert seen["/broken"] == [0, 0, 0, 0, 0, 1]
+    assert seen["/stream"] == [0, 0, 1, 0, 0, 0]
+    request_log = running.server.request_log
+    assert counts(request_log.unrouted) == [0, 0, 0, 0, 2, 0]
+    assert (
+        request_log.errors["not_found"],
+        request_log.errors["method_not_allowed"],
+        request_log.errors["internal"],
+    ) == (
+        1,
+        1,
+        1,
+    )
+    assert request_log.connections == 6
+
+
+def test_the_time_a_request_took_is_the_time_it_took(serve: Serve) -> None:
+    running = serve(routes())
+    running.request("GET", "/slow")
+    (timings,) = [route.timings for route in running.server.routes if route.template == "/slow"]
+    assert timings[2].total >= 0.002
+
+
+def test_refused_before_anybody_worked_on_it(serve: Serve) -> None:
+    """There is no beginning to count from, and no years to be seen either."""
+    running = serve(routes(), keys="secret")
+    assert running.request("GET", "/quick").status == 401
+    (timings,) = [route.timings for route in running.server.routes if route.template == "/quick"]
+    assert (timings[4].count, timings[4].total) == (1, 0.0)
+
+
+def test_clients_that_leave_are_counted(app: RunningApp, wait_until: Callable[..., None]) -> None:
+    app.write("a", 1)
+    wire = app.wire()
+    body = json.dumps({"from_seq": 1, "wait_ms": 30_000}).encode()
+    wire.send(
+        b"POST /v0/topics/a/diff HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    wait_until(lambda: app.inside(lambda: len(app.app.service.parked)) == 1)
+    wire.close()
+    wait_until(lambda: app.app.server.request_log.abandoned_requests == 1)
+
+
+# --- secrets --------------------------------------------------------------------------------------------
+
+SECRETS = ("Sesame-right", "Sesame-wrong")
+
+
+def test_tokens_appear_nowhere(tmp_path: Path) -> None:
+    right = SECRETS[0]
+    server = ServerProcess(
+        tmp_path,
+        TOPICS_API_KEYS=f"{right}:read+write+delete+admin",
+        TOPICS_ACCESS_LOG="1",
+        TOPICS_LOG_LEVEL="debug",
+        TOPICS_SLOW_REQUEST_MS="1",
+    ).start()
+    seen = []
+    for token in SECRETS:
+        sent = {"Authorization": f"Bearer {token}", "X-Request-Id": "mine"}
+        for method, path, body in (
+            ("POST", "/v0/topics/a", {"records": [{"data": 1}]}),
+            ("POST", "/v0/topics/a", {"records": "wrong"}),
+            ("GET", f"/v0/topics?token={token}", None),
+            ("GET", f"/v0/watch/unknown?token={token}", None),
+            ("GET", f"/v0/ws?token={token}", None),
+            ("GET", f"/{token}?token={token}", None),
+            ("PUT", f"/v0/topics/a?x={token}", {"ttl_ms": -1}),
+        ):
+            for headers in ({}, sent):
+                answer = server.request(method, path, body, headers)
+                assert answer.status < 500
+                seen += [answer.text, *answer.headers.values()]
+    with_key = {"Authorization": f"Bearer {right}"}
+    seen.append(server.request("GET", "/v0/metrics", headers=with_key).text)
+    seen.append(server.request("GET", "/v0/metrics", headers={**with_key, "Accept": "application/json"}).text)
+    server.stop()
+    log = (tmp_path / "server.log").read_text()
+    assert log.count("request_id=mine") >= 2 * 7
+    assert "Sesame" not in log
+    assert "Sesame" not in "".join(seen)

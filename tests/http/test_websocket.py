@@ -1,0 +1,527 @@
+"""The WebSocket: handshake, every command, every mistake, pressure, and the ways it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import pytest
+from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong
+
+from tests.http.streaming import RunningApp, SocketClient
+from tests.support import eventually
+from topics.http import websocket as websocket_module
+from topics.http.routes import socket as socket_module
+from topics.http.websocket import accept_token, text_frame
+from topics.values.errors import ApiError
+
+Start = Callable[..., RunningApp]
+
+
+@pytest.fixture
+def ws(app: RunningApp) -> SocketClient:
+    return app.socket()
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def refused(message: Any, code: str, request_id: Any = None) -> None:
+    assert set(message) - {"detail"} == {"op", "request_id", "code", "message"}
+    assert (message["op"], message["request_id"], message["code"]) == ("error", request_id, code)
+    assert message["message"]
+
+
+# --- handshake --------------------------------------------------------------------------------------------
+
+
+def test_the_accept_token_of_the_specification() -> None:
+    headers = {
+        b"upgrade": b"WebSocket",
+        b"connection": b"keep-alive, Upgrade",
+        b"sec-websocket-version": b"13",
+        b"sec-websocket-key": b"dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    assert accept_token(headers) == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    for name, wrong in (
+        (b"upgrade", b"h2c"),
+        (b"connection", b"keep-alive"),
+        (b"sec-websocket-version", b"8"),
+        (b"sec-websocket-key", b"short"),
+        (b"sec-websocket-key", b"\xff" * 24),
+    ):
+        with pytest.raises(ApiError):
+            accept_token({**headers, name: wrong})
+
+
+def test_without_an_upgrade_it_is_a_bad_request(app: RunningApp) -> None:
+    answer = app.call("GET", "/v0/ws")
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert app.footprint()["slots"] == 0
+
+
+def test_a_valid_key_is_needed_to_connect(start: Start) -> None:
+    app = start(api_keys="reader:r,writer:w")
+    assert app.call("GET", "/v0/ws").status == 401
+    assert app.call("GET", "/v0/ws?token=reader").status == 401
+    assert app.socket(**bearer("writer")).ask(op="ping")["op"] == "pong"
+
+
+def test_sockets_count_as_streams(start: Start) -> None:
+    app = start(max_sse_connections=1)
+    app.write("t", 1)
+    wid = app.watch("t")["wid"]
+    client = app.socket()
+    assert app.events(wid).status == 429
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
+    }
+    answer = app.call("GET", "/v0/ws", **upgrade)
+    assert answer.json["error"]["detail"] == {"limit": "max_sse_connections", "max": 1}
+    client.close()
+    eventually(lambda: app.footprint()["slots"] == 0)
+    assert app.events(wid).status == 200
+
+
+# --- subscribing ------------------------------------------------------------------------------------------
+
+
+def test_subscribe_then_records_then_level(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", 1, 2)
+    ws.send(op="subscribe", request_id={"any": ["json"]}, topic="t", from_seq=1)
+    assert ws.read() == {
+        "op": "subscribed",
+        "request_id": {"any": ["json"]},
+        "topics": {"t": {"from_seq": 1, "head_seq": 2, "earliest_seq": 1, "epoch": 1}},
+    }
+    record = ws.next("record")
+    assert set(record) == {"op", "topic", "records", "from_seq", "to_seq", "head_seq", "epoch"}
+    assert (record["topic"], record["from_seq"], record["to_seq"], record["head_seq"]) == ("t", 1, 2, 2)
+    assert [(r["$seq"], r["data"]) for r in record["records"]] == [(2, 2)]
+    assert ws.read() == {"op": "caught_up", "topic": "t", "head_seq": 2}
+    app.write("t", 3)
+    assert ws.next("record")["to_seq"] == 3
+    ws.next("caught_up")
+
+
+def test_topic_and_topics_together(app: RunningApp, ws: SocketClient) -> None:
+    for name in ("a", "b", "c"):
+        app.write(name, 1, 2, 3)
+    answer = ws.ask(op="subscribe", topic="a", tail=True, topics={"b": {"from_seq": 2}, "c": {"tail": True}})
+    assert {name: at["from_seq"] for name, at in answer["topics"].items()} == {"a": 3, "b": 2, "c": 3}
+    messages = [ws.read() for _ in range(4)]
+    assert sorted(m["topic"] for m in messages if m["op"] == "caught_up") == ["a", "b", "c"]
+    assert [m["to_seq"] for m in messages if m["op"] == "record"] == [3]
+
+
+def test_options_of_a_subscription(app: RunningApp, ws: SocketClient) -> None:
+    record = {"data": 1, "node": "n", "tag": "t", "meta": {"m": 1}}
+    app.write("t", record, {**record, "node": "o"}, {**record, "node": "o"})
+    ws.ask(
+        op="subscribe",
+        topic="t",
+        node="n",
+        limit=1,
+        include_data=False,
+        include_tags=True,
+        include_meta=False,
+    )
+    first, second = ws.next("record"), ws.next("record")
+    assert [set(r) for r in first["records"]] == [{"$seq", "$ts", "$node", "$tag"}]
+    assert (first["from_seq"], first["to_seq"], second["to_seq"]) == (0, 2, 3)
+
+
+def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert socket_module.MAX_SUBSCRIPTIONS == 1000
+    monkeypatch.setattr(socket_module, "MAX_SUBSCRIPTIONS", 3)
+    for name in "abcd":
+        app.write(name, 1)
+    client = app.socket()
+
+    def subscribe(*names: str) -> Any:
+        client.send(op="subscribe", topics={name: {"tail": True} for name in names})
+        while (message := client.read())["op"] not in ("subscribed", "error"):
+            pass
+        return message
+
+    assert subscribe("a", "b")["op"] == "subscribed"
+    refused(subscribe("c", "d"), "throttled")
+    assert subscribe("a", "c")["op"] == "subscribed"
+    refusal = subscribe("d")
+    refused(refusal, "throttled")
+    assert refusal["detail"] == {"limit": "max_subscriptions", "max": 3}
+    client.send(op="unsubscribe", topic="b")
+    assert subscribe("d")["op"] == "subscribed"
+    feeds = app.app.node.fanout.feeds.values()
+    assert sorted(each.name for feed in feeds for each in feed.subscriptions) == ["a", "c", "d"]
+
+
+def test_a_subscriber_names_a_thousand_nodes_at_most(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", 1)
+    nodes = [f"node-{n}" for n in range(1001)]
+    assert ws.ask(op="subscribe", topic="t", tail=True, node=nodes[1:])["op"] == "subscribed"
+    while (message := ws.ask(op="subscribe", topic="t", tail=True, node=nodes))["op"] == "caught_up":
+        pass
+    assert (message["code"], message["detail"]) == ("invalid_request", {"max": 1000, "nodes": 1001})
+
+
+def test_the_largest_page_is_the_default(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", *range(1500))
+    ws.ask(op="subscribe", topic="t")
+    assert [len(ws.next("record")["records"]) for _ in range(2)] == [1000, 500]
+
+
+def test_gaps_keep_their_own_name(app: RunningApp, ws: SocketClient) -> None:
+    app.call("PUT", "/v0/topics/t", {"cap_records": 2})
+    app.write("t", *range(5))
+    ws.ask(op="subscribe", topic="t")
+    assert ws.read() == {
+        "op": "tombstone",
+        "topic": "t",
+        "reason": "cap",
+        "gap_from": 1,
+        "gap_to": 3,
+        "earliest_seq": 4,
+        "head_seq": 5,
+    }
+    assert ws.next("record")["from_seq"] == 3
+
+
+def test_deleted_and_recreated(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", 1, 2)
+    ws.ask(op="subscribe", topic="t", tail=True)
+    ws.next("caught_up")
+    app.call("DELETE", "/v0/topics/t")
+    assert ws.read() == {"op": "topic_deleted", "topic": "t", "head_seq": 2, "reason": "deleted"}
+    app.write("t", 1)
+    assert ws.ask(op="ping", request_id=1)["op"] == "pong"
+    # The client may come back to the name; it starts in the new instance.
+    ws.ask(op="subscribe", topic="t")
+    assert ws.next("record")["to_seq"] == 1
+
+
+def test_subscribing_again_replaces_cursor_and_options(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", 1, 2, 3)
+    ws.ask(op="subscribe", topic="t", tail=True)
+    ws.next("caught_up")
+    ws.ask(op="subscribe", topic="t", from_seq=2, include_data=False)
+    assert [set(r) for r in ws.next("record")["records"]] == [{"$seq", "$ts"}]
+    ws.next("caught_up")
+    app.write("t", 4)
+    assert ws.next("record")["to_seq"] == 4
+    ws.next("caught_up")
+    # Once, not once for each subscription.
+    assert ws.ask(op="ping")["op"] == "pong"
+
+
+def test_unsubscribe(app: RunningApp, ws: SocketClient) -> None:
+    for name in ("a", "b", "c"):
+        app.write(name, 1)
+    ws.ask(op="subscribe", topics={name: {"tail": True} for name in ("a", "b", "c")})
+    for _ in range(3):
+        ws.next("caught_up")
+    answer = ws.ask(op="unsubscribe", request_id=7, topic="a", topics=["b", "never"])
+    assert answer == {"op": "unsubscribed", "request_id": 7, "topics": ["a", "b", "never"]}
+    app.write("a", 2), app.write("b", 2), app.write("c", 2)
+    assert ws.next("record")["topic"] == "c"
+    ws.next("caught_up")
+    assert ws.ask(op="ping")["op"] == "pong"
+    refused(ws.ask(op="unsubscribe", request_id=8), "invalid_request", 8)
+
+
+def test_unknown_topics(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", 1)
+    refused(ws.ask(op="subscribe", request_id=1, topics={"t": {}, "ghost": {}}), "topic_not_found", 1)
+    answer = ws.ask(op="subscribe", topics={"t": {"tail": True}, "ghost": {}}, lenient=True)
+    assert set(answer["topics"]) == {"t"}
+
+
+# --- publishing -------------------------------------------------------------------------------------------
+
+
+def test_a_publish_is_timed_and_signed_like_a_write(app: RunningApp, ws: SocketClient) -> None:
+    ack = ws.ask(op="publish", topic="t", records=[{"data": 1}, {"data": 2}], node="me")
+    assert set(ack["performance"]) == {"server_total_ms", "wal_append_ms", "fsync_ms"}
+    page = app.call("POST", "/v0/topics/t/diff", {}).json
+    assert [(r["data"], r["$node"]) for r in page["records"]] == [(1, "me"), (2, "me")]
+
+
+def test_publish_options(ws: SocketClient) -> None:
+    one = {"op": "publish", "topic": "t", "records": [{"data": 1}]}
+    refused(ws.ask(**one, create=False, request_id=1), "topic_not_found", 1)
+    assert ws.ask(**one, config={"cap_records": 1, "discard": "reject"})["created"] is True
+    refused(ws.ask(**one, request_id=2), "topic_full", 2)
+    assert "seqs" not in ws.ask(**{**one, "topic": "u"}, return_seqs=False)
+    first = ws.ask(**{**one, "topic": "u"}, idempotency_key="k")
+    again = ws.ask(**{**one, "topic": "u"}, idempotency_key="k")
+    assert (again["deduped"], again["seqs"]) == (True, first["seqs"])
+
+
+def test_publish_and_subscribe_on_one_socket(ws: SocketClient) -> None:
+    ws.ask(op="publish", topic="t", records=[{"data": 1}])
+    ws.ask(op="subscribe", topic="t", tail=True)
+    ws.next("caught_up")
+    ws.send(op="publish", topic="t", records=[{"data": "hello"}])
+    ops = sorted(ws.read()["op"] for _ in range(3))
+    assert ops == ["ack", "caught_up", "record"]
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "request_id"),
+    [
+        ("", "invalid_json", None),
+        ("{", "invalid_json", None),
+        ("[1]", "invalid_json", None),
+        ("7", "invalid_json", None),
+        ("{}", "invalid_json", None),
+        ('{"op":7,"request_id":"r"}', "invalid_json", "r"),
+        ('{"op":"dance","request_id":"r"}', "invalid_json", "r"),
+        ('{"op":"publish","request_id":"r","records":[{"data":1}]}', "invalid_json", "r"),
+        ('{"op":"publish","request_id":"r","topic":"t"}', "invalid_json", "r"),
+        ('{"op":"publish","request_id":"r","topic":"t","records":[]}', "invalid_request", "r"),
+        ('{"op":"publish","request_id":"r","topic":"t","records":7}', "invalid_request", "r"),
+        ('{"op":"publish","request_id":"r","topic":"t","records":[{}]}', "invalid_request", "r"),
+        (
+            '{"op":"publish","request_id":"r","topic":"no/name","records":[{"data":1}]}',
+            "invalid_request",
+            "r",
+        ),
+        ('{"op":"subscribe","request_id":"r"}', "invalid_request", "r"),
+        ('{"op":"subscribe","request_id":"r","topics":{}}', "invalid_request", "r"),
+        ('{"op":"subscribe","request_id":"r","topic":"t","from_seq":-1}', "invalid_request", "r"),
+        ('{"op":"subscribe","request_id":"r","topic":"t","limit":"9"}', "invalid_request", "r"),
+        ("[" * 100_000, "invalid_json", None),
+    ],
+)
+def test_mistakes_are_answered_and_never_close(
+    ws: SocketClient, text: str, code: str, request_id: Any
+) -> None:
+    ws.send_text(text)
+    refused(ws.read(), code, request_id)
+    assert ws.ask(op="ping", request_id=[1, {"a": None}]) == {"op": "pong", "request_id": [1, {"a": None}]}
+    assert ws.ask(op="ping") == {"op": "pong", "request_id": None}
+
+
+def test_binary_messages_are_not_understood(ws: SocketClient) -> None:
+    ws.send_event(BytesMessage(data=b"\x00\x01", message_finished=False))
+    ws.send_event(BytesMessage(data=b"\x02"))
+    refused(ws.read(), "unsupported_message")
+    assert ws.ask(op="ping")["op"] == "pong"
+
+
+def test_a_message_may_come_in_pieces(ws: SocketClient) -> None:
+    text = json.dumps({"op": "ping", "request_id": "äöü" * 50}, ensure_ascii=False)
+    for at in range(0, len(text), 7):
+        ws.send_event(Message(data=text[at : at + 7], message_finished=at + 7 >= len(text)))
+    assert ws.read()["request_id"] == "äöü" * 50
+
+
+def test_messages_are_bounded(start: Start) -> None:
+    app = start(max_body_bytes=1000)
+    client = app.socket()
+    client.send_text('{"op":"ping","request_id":"%s"}' % ("x" * 970))
+    assert client.read()["op"] == "pong"
+    client.send_text('{"op":"ping","request_id":"%s"}' % ("x" * 100_000))
+    refused(client.read(), "payload_too_large")
+    assert client.ask(op="ping")["op"] == "pong"
+    # Nothing beyond the limit is kept while the rest of it arrives.
+    for _ in range(50):
+        client.send_event(Message(data="x" * 900, message_finished=False))
+    (server_side,) = app.app.sockets.sockets
+    eventually(lambda: server_side._received == 50 * 900)
+    assert sum(map(len, server_side._pieces)) <= 1000
+
+
+def test_scopes_and_prefixes_are_checked_for_each_command(start: Start) -> None:
+    app = start(api_keys="all,reader:r:a,writer:w:a|b")
+    app.call("PUT", "/v0/topics/a1", {}, **bearer("all"))
+    app.call("PUT", "/v0/topics/b1", {}, **bearer("all"))
+    one = [{"data": 1}]
+    reader, writer = app.socket(**bearer("reader")), app.socket(**bearer("writer"))
+    assert reader.ask(op="subscribe", topic="a1")["op"] == "subscribed"
+    reader.next("caught_up")
+    refused(reader.ask(op="subscribe", topics={"a1": {}, "b1": {}}, lenient=True), "forbidden")
+    refused(reader.ask(op="unsubscribe", topics=["b1"]), "forbidden")
+    refused(reader.ask(op="publish", topic="a1", records=one), "forbidden")
+    refused(writer.ask(op="subscribe", topic="a1"), "forbidden")
+    refused(writer.ask(op="publish", topic="c1", records=one), "forbidden")
+    # A config needs admin, even where it would have no effect.
+    refused(writer.ask(op="publish", topic="b1", records=one, config={}), "forbidden")
+    assert writer.ask(op="publish", topic="b1", records=one, config=None)["op"] == "ack"
+    admin = app.socket(**bearer("all"))
+    assert admin.ask(op="publish", topic="c1", records=one, config={"cap_records": 5})["created"] is True
+
+
+# --- protocol, pressure, endings --------------------------------------------------------------------------
+
+
+def test_frames_of_every_size() -> None:
+    assert text_frame(b"") == b"\x81\x00"
+    assert text_frame(b"x" * 125)[:2] == b"\x81\x7d"
+    assert text_frame(b"x" * 126)[:4] == b"\x81\x7e\x00\x7e"
+    assert text_frame(b"x" * 65535)[:4] == b"\x81\x7e\xff\xff"
+    assert text_frame(b"x" * 65536)[:10] == b"\x81\x7f" + (65536).to_bytes(8, "big")
+
+
+def test_large_records_cross_in_both_directions(app: RunningApp, ws: SocketClient) -> None:
+    text = "é" * 150_000
+    assert ws.ask(op="publish", topic="t", records=[{"data": text}])["op"] == "ack"
+    ws.ask(op="subscribe", topic="t")
+    assert ws.next("record")["records"][0]["data"] == text
+
+
+def test_protocol_pings_are_answered(ws: SocketClient) -> None:
+    ws.send_event(Ping(payload=b"are you there"))
+    event = ws.event()
+    assert isinstance(event, Pong)
+    assert bytes(event.payload) == b"are you there"
+
+
+def test_the_closing_handshake(app: RunningApp, ws: SocketClient) -> None:
+    ws.send_event(CloseConnection(code=1000, reason="bye"))
+    event = ws.event()
+    assert isinstance(event, CloseConnection)
+    assert event.code == 1000
+    assert ws.socket.recv(1) == b""
+    eventually(lambda: app.footprint()["slots"] == 0)
+
+
+def test_a_broken_protocol_ends_the_connection(app: RunningApp, ws: SocketClient) -> None:
+    # Clients have to mask.
+    ws.socket.sendall(b"\x81\x02{}")
+    assert ws.read() is None
+    assert ws.close_code == 1002
+    assert ws.socket.recv(1) == b""
+    eventually(lambda: app.footprint()["slots"] == 0)
+
+
+def test_text_that_is_not_utf_8_ends_the_connection(app: RunningApp, ws: SocketClient) -> None:
+    ws.socket.sendall(b"\x81\x82\x00\x00\x00\x00\xff\xff")
+    assert ws.read() is None
+    assert ws.close_code == 1007
+
+
+def test_shutdown_is_announced(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", 1)
+    ws.ask(op="subscribe", topic="t", tail=True)
+    ws.next("caught_up")
+    app.begin_stop()
+    refused(ws.read(), "server_shutting_down")
+    assert ws.read() is None
+    assert ws.close_code == 1001
+
+
+def test_a_socket_that_does_not_read_stalls_only_itself(app: RunningApp, ws: SocketClient) -> None:
+    app.call("PUT", "/v0/topics/t")
+    ws.ask(op="subscribe", topic="t")
+    ws.next("caught_up")
+    for _ in range(40):
+        app.write("t", *["x" * 10_000 for _ in range(40)])
+    eventually(lambda: any(client.stalled for client in app.app.sockets.sockets))
+    stalled = next(client for client in app.app.sockets.sockets if client.stalled)
+    assert app.inside(lambda: stalled._held.buffered()) < 4 << 20
+    # What it says meanwhile waits until it listens again.
+    ws.send(op="ping", request_id="later")
+    other = app.socket()
+    assert other.ask(op="ping")["op"] == "pong"
+    seqs: list[int] = []
+    ponged = False
+    while len(seqs) < 1600 or not ponged:
+        message = ws.read()
+        if message["op"] == "record":
+            seqs += [r["$seq"] for r in message["records"]]
+        ponged = ponged or message["op"] == "pong"
+    assert seqs == list(range(1, 1601))
+
+
+def test_a_client_that_asks_and_never_listens_is_not_heard_any_more(app: RunningApp) -> None:
+    client = app.socket()
+    client.socket.settimeout(1.0)
+    question = client.protocol.send(Message(data='{"op":"ping","request_id":"%s"}' % ("x" * 50_000)))
+    # A hundred megabytes do not fit into two kernels and the server's own buffer: sending blocks in the end.
+    with pytest.raises(TimeoutError):
+        client.socket.sendall(question * 2000)
+    assert app.socket().ask(op="ping")["op"] == "pong"
+
+
+def test_what_comes_at_once_is_heard_turn_by_turn(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much one client says in one breath: others are served in between, and order is kept."""
+    monkeypatch.setattr(websocket_module, "TURN_S", 0.0)
+    told: list[str] = []
+    on_text = socket_module.SocketRoutes.on_text
+
+    def hear(routes: Any, socket: Any, text: bytes) -> None:
+        told.append("message")
+        asyncio.get_running_loop().call_soon(told.append, "others")
+        on_text(routes, socket, text)
+
+    monkeypatch.setattr(socket_module.SocketRoutes, "on_text", hear)
+    client = app.socket()
+    asked = [client.protocol.send(Message(data=f'{{"op":"ping","request_id":{n}}}')) for n in range(2000)]
+    client.socket.sendall(b"".join([*asked, client.protocol.send(CloseConnection(code=1000))]))
+    assert [client.next("pong")["request_id"] for _ in asked] == list(range(2000))
+    assert client.read() is None
+    # One at a time; where a piece of input begins, one more.
+    assert told.count("message") == 2000
+    assert max(len(list(turn)) for what, turn in groupby(told) if what == "message") <= 2
+
+
+def test_an_end_in_the_middle_of_much(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket_module, "TURN_S", 0.0)
+    client = app.socket()
+    client.socket.sendall(client.protocol.send(Message(data='{"op":"ping"}')) * 2000)
+    client.next("pong")
+    client.close()
+    eventually(lambda: app.footprint()["slots"] == 0)
+    assert app.socket().ask(op="ping")["op"] == "pong"
+
+
+# --- is it there? -----------------------------------------------------------------------------------------
+
+
+def test_a_silent_client_is_asked_and_has_to_answer(app: RunningApp, ws: SocketClient) -> None:
+    (socket,) = app.inside(lambda: tuple(app.app.sockets.sockets))
+    for _ in range(2):
+        app.inside(socket.beat)
+        ping = ws.event()
+        assert isinstance(ping, Ping)
+        ws.send_event(ping.response())
+        eventually(lambda: not app.inside(lambda: socket._pinged))
+    assert ws.ask(op="ping")["op"] == "pong"
+    app.inside(socket.beat)
+    assert isinstance(ws.event(), Ping)
+    app.inside(socket.beat)
+    assert ws.socket.recv(1) == b""
+    eventually(lambda: not app.app.sockets.sockets)
+
+
+def test_it_is_asked_without_being_told_to(app: RunningApp) -> None:
+    app.app.sockets.ping_s = 0.05
+    client = app.socket()
+    assert isinstance(client.event(), Ping)
+    # Any answer would do. Without one, it ends.
+    while client.socket.recv(4096):
+        pass
+    eventually(lambda: not app.app.sockets.sockets)
+    assert not app.app.sockets.pings._entries
+
+
+def test_a_client_that_is_not_listened_to_is_not_asked(app: RunningApp, ws: SocketClient) -> None:
+    (socket,) = app.inside(lambda: tuple(app.app.sockets.sockets))
+    app.inside(lambda: socket.set_aside(True))
+    for _ in range(3):
+        app.inside(socket.beat)
+    app.inside(lambda: socket.set_aside(False))
+    assert ws.ask(op="ping")["op"] == "pong"
