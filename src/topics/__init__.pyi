@@ -5,7 +5,7 @@ from topics.client.aio_jobs import AsyncJob as AsyncJob
 from topics.client.aio_jobs import AsyncQueue as AsyncQueue
 from topics.client.aio_jobs import AsyncWorker as AsyncWorker
 from topics.client.aio_topic import AsyncTopic as AsyncTopic
-from topics.client.aio_writer import AsyncWriter as AsyncWriter
+from topics.client.aio_topic import AsyncWriter as AsyncWriter
 from topics.client.cursors import Cursor as Cursor
 from topics.client.cursors import FileCursor as FileCursor
 from topics.client.cursors import MemoryCursor as MemoryCursor

@@ -34,7 +34,7 @@ class Surface:
         # A refusal is what the tests want to see, not what comes after patience.
         self.client: Any = AsyncTopics(url, retry_s=0) if self._runner else Topics(url, retry_s=0)
         if node is not None:
-            self.client._holding.node = node
+            self.client._claimed_jobs.node = node
         self.heard: list[Response] = []
         self._listen()
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sdk.conftest import Play
 from topics import AsyncTopics, InvalidData, LeaseLost, NoJob, RecordsLost, Topics
-from topics.client import aio_jobs, jobs
+from topics.client.operations import queueing
 from topics.client.operations.queueing import Claiming
 
 
@@ -94,8 +94,7 @@ class Renewals:
             return result
 
         monkeypatch.setattr(Claiming, "settle", watched)
-        for module in (jobs, aio_jobs):
-            monkeypatch.setattr(module, "HEARTBEATS", 1000)
+        monkeypatch.setattr(queueing, "HEARTBEATS", 1000)
 
     async def until(self, wanted: str, times: int = 1) -> None:
         async with asyncio.timeout(60):

@@ -1,6 +1,6 @@
 """The log for programs on asyncio: `AsyncTopics`.
 
-The same names and arguments as in `sync`, the same operations, awaited.
+`sync` is generated from this module by `scripts/make_blocking_sdk.py`: edit this one.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -12,20 +12,19 @@ from topics.client.cursors.cursor import Cursor
 from topics.client.encoding import codec_for
 from topics.client.errors import TopicsError
 from topics.client.operations import managing
-from topics.client.operations.choice import OnLoss
-from topics.client.operations.queueing import Holding, give_back
+from topics.client.operations.queueing import ClaimedJobs, give_back
+from topics.client.operations.reading import OnLoss
 from topics.client.operations.settings import LogSettings
 from topics.client.operations.watching import Watching, watching
 from topics.client.records import Answer, Record
 from topics.client.wire.address import address_of
-from topics.client.wire.async_io import AsyncIO
-from topics.client.wire.session import Session, refuse_odd_times
+from topics.client.wire.async_io import IS_ASYNC, AsyncIO
+from topics.client.wire.session import Session, check_times
 
 if TYPE_CHECKING:
     from topics.client.aio_jobs import AsyncQueue
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class AsyncTopics:
@@ -39,12 +38,15 @@ class AsyncTopics:
         timeout_s: float = 10,
         retry_s: float = 30,
     ) -> None:
-        refuse_odd_times(timeout_s, retry_s)
+        check_times(timeout_s, retry_s)
         address = address_of(url, api_key)
-        self.url = address.url
-        self._session = Session(address.url, retry_s)
-        self._io = AsyncIO(address, timeout_s)
-        self._holding = Holding()
+        self._connect(Session(address.url, retry_s), AsyncIO(address, timeout_s))
+
+    def _connect(self, session: Session, io: AsyncIO) -> None:
+        self.url = session.url
+        self._session = session
+        self._io = io
+        self._claimed_jobs = ClaimedJobs()
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,15 +55,19 @@ class AsyncTopics:
         await self.close()
 
     async def close(self) -> None:
-        """Ends what is open, and this client. Jobs that were claimed and not handed out are free again."""
+        """Close the client and its connections. Jobs that were claimed and not handed out are free again."""
+        if IS_ASYNC:
+            await self._aio_store_cursors()
+        await self._io.run(give_back(self._session, self._claimed_jobs), ends=True)
+        await self._io.close()
+
+    async def _aio_store_cursors(self) -> None:
+        """Store positions that were committed, or losses accepted, after their reader ended."""
         for cursor in tuple(self._io.cursors.values()):
             if cursor._session is not self._session:
-                continue  # another client's by now
-            # Committed in a loop that was left just now, or accepted behind one: else it would come again.
+                continue  # another client uses it now
             with suppress(TopicsError):
                 await self._io.run(cursor._flush(), ends=True)
-        await self._io.run(give_back(self._session, self._holding), ends=True)
-        await self._io.close()
 
     @overload
     def topic(
@@ -76,9 +82,10 @@ class AsyncTopics:
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
     ) -> "AsyncTopic[Any]":
-        """A topic, of which nothing is asked yet. Its data is JSON, or of this type.
+        """Return a topic, without asking the server. Its data is JSON, or of `type`.
 
-        With settings, the first write makes the topic if it is missing; one that differs is `ConfigDiffers`.
+        With settings, the first write creates the topic if it is missing; if it exists with other settings,
+        the write raises `ConfigDiffers`.
         """
         return AsyncTopic(self._io, self._session, name, codec_for(type), dict(settings))
 
@@ -95,13 +102,14 @@ class AsyncTopics:
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
     ) -> "AsyncQueue[Any]":
-        """A queue: the first push or claim makes it if it is missing."""
+        """Return a queue. The first push or claim creates it if it is missing."""
         from topics.client.aio_jobs import AsyncQueue
 
-        return AsyncQueue(self._io, self._session, name, codec_for(type), dict(settings), self._holding)
+        codec = codec_for(type)
+        return AsyncQueue(self._io, self._session, name, codec, dict(settings), self._claimed_jobs)
 
     def list_topics(self, prefix: str = "") -> AsyncIterator[Answer]:
-        """All topics whose names begin so, as the server lists them."""
+        """All topics whose names begin with `prefix`."""
         return entries(self._io, managing.topics(self._session, prefix))
 
     def routers(self) -> AsyncIterator[Answer]:
@@ -116,18 +124,20 @@ class AsyncTopics:
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> AsyncIterator[Record[Any]]:
-        """Records of several topics as they come, each with its cursor; None begins at the head."""
+        """Follow several topics, each from its cursor; a topic with None begins at its head.
+
+        Ends after `idle_s` without a record.
+        """
         return self._watch(watching(self._session, cursors, idle_s, on_loss, ignore_loss))
 
     async def _watch(self, watched: Watching) -> AsyncIterator[Record[Any]]:
         run = self._io.run
         try:
             await run(watched.begin())
-            self._io.cursors.update({id(cursor): cursor for cursor in watched.cursors})
             while (turn := await run(watched.next_turn())) is not None:
                 reading, batch = turn
                 if batch.loss is not None:
-                    await run(reading.meet(batch.loss))
+                    await run(reading.handle_loss(batch.loss))
                 for record in batch.records:
                     reading.cursor._hand_out(record)
                     yield record
@@ -138,15 +148,15 @@ class AsyncTopics:
             await run(watched.close(), ends=True)
 
     async def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
-        """Copy every record of `source` to `dest`, or those with such a tag."""
+        """Create a router, which copies every record of `source`, or those with `tag`, to `dest`."""
         return await self._io.run(managing.route(self._session, name, source, dest, tag))
 
     async def unroute(self, name: str) -> Answer:
-        """End a router; what it has copied stays."""
+        """Remove a router. The records that it copied stay."""
         return await self._io.run(managing.unroute(self._session, name))
 
     async def purge(self) -> Answer:
-        """Take the bytes of everything that was deleted from the disk, and wait until they are gone."""
+        """Remove the bytes of all deleted records from the disk, and wait until they are gone."""
         return await self._io.run(managing.purge(self._session))
 
     async def metrics(self) -> dict[str, Any]:
@@ -154,9 +164,9 @@ class AsyncTopics:
         return await self._io.run(managing.metrics(self._session))
 
     async def info(self) -> dict[str, Any]:
-        """Version, whether writes are on, room on the disk."""
+        """The server's version, whether it accepts writes, and the free space of its disk."""
         return await self._io.run(managing.info(self._session))
 
     async def wait_until_ready(self) -> None:
-        """Until the server answers for its data, or `retry_s` is over."""
+        """Wait until the server is ready for data, at most `retry_s`."""
         await self._io.run(managing.ready(self._session))

@@ -1,9 +1,11 @@
-"""Queues for programs on asyncio: jobs, heartbeats and workers, with tasks where `jobs` has threads."""
+"""Queues for programs on asyncio: `AsyncQueue`, `AsyncJob` and `AsyncWorker`.
+
+`jobs` is generated from this module by `scripts/make_blocking_sdk.py`: edit this one.
+"""
 
 import asyncio
-import inspect
 import logging
-import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
@@ -11,20 +13,23 @@ from typing import Any, Generic, TypeVar
 from topics.client.aio_topic import AsyncTopic
 from topics.client.encoding import Codec
 from topics.client.errors import InvalidData, LeaseLost, NoJob, TopicsError
-from topics.client.operations.choice import OnLoss
-from topics.client.operations.queueing import HEARTBEATS, Claiming, Holding, Lease, settlement
-from topics.client.wire.async_io import AsyncIO
+from topics.client.operations.queueing import ClaimedJobs, Claiming, Lease, settlement
+from topics.client.operations.reading import OnLoss
+from topics.client.wire.async_io import AsyncIO, BackgroundTask, run_in_tasks
 from topics.client.wire.session import Session
 from topics.values import MAX_CLAIM
 
 T = TypeVar("T")
-# How long a worker waits for a job before it looks whether it is to stop.
+# How long one claim of a worker waits. `stop` takes effect after it.
 WORKER_WAIT_S = 1.0
 _log = logging.getLogger("topics")
 
 
 class AsyncJob(Generic[T]):
-    """A job under lease: this worker's until it says what became of it, or the lease ends."""
+    """A leased job: it belongs to this worker until it is settled, or until the lease ends.
+
+    It has `seq`, `data`, `tag`, `meta`, `deliveries` and `lease_id`.
+    """
 
     def __init__(self, io: AsyncIO, claiming: Claiming[T], lease: Lease, data: T) -> None:
         self._io = io
@@ -40,17 +45,17 @@ class AsyncJob(Generic[T]):
         self._is_settled = False
 
     async def ack(self) -> None:
-        """It is done, and gone from the queue."""
+        """Finish the job and remove it from the queue."""
         self._is_settled = True
         await self._io.run(self._claiming.settle("ack", self._lease))
 
     async def nack(self, error: BaseException | str | None = None, delay_ms: int = 0) -> None:
-        """Back into the queue, for another try after `delay_ms`."""
+        """Return the job to the queue, for another try after `delay_ms`."""
         self._is_settled = True
         await self._io.run(self._claiming.settle("nack", self._lease, settlement(error, delay_ms)))
 
     async def extend(self, lease_ms: int) -> None:
-        """This worker's for so long from now on."""
+        """Renew the lease: it ends `lease_ms` from now."""
         await self._io.run(self._claiming.settle("extend", self._lease, {"lease_ms": lease_ms}))
 
     def __repr__(self) -> str:
@@ -58,7 +63,7 @@ class AsyncJob(Generic[T]):
 
 
 class AsyncQueue(AsyncTopic[T]):
-    """A topic of jobs, with everything that a topic has; `AsyncTopics.queue` makes it."""
+    """A topic of jobs, with all methods of a topic; `AsyncTopics.queue` returns it. `push` is `write`."""
 
     def __init__(
         self,
@@ -67,10 +72,10 @@ class AsyncQueue(AsyncTopic[T]):
         name: str,
         codec: Codec[T],
         settings: dict[str, Any],
-        holding: Holding,
+        claimed_jobs: ClaimedJobs,
     ) -> None:
         super().__init__(io, session, name, codec, {**settings, "type": "queue"})
-        self._claiming = Claiming(session, name, codec, self._writing.wanted, holding)
+        self._claiming = Claiming(session, name, codec, self._writing.wanted, claimed_jobs)
 
     push = AsyncTopic.write
 
@@ -82,7 +87,7 @@ class AsyncQueue(AsyncTopic[T]):
         wait_s: float = 0,
         on_loss: OnLoss | None = None,
     ) -> list[AsyncJob[T]]:
-        """Up to `max` jobs, each of them this client's for `lease_ms`; none if none came within `wait_s`."""
+        """Claim up to `max` jobs for `lease_ms`; an empty list if none came within `wait_s`."""
         claimed = await self._run(self._claiming.claim(max, lease_ms, wait_s, on_loss))
         return [AsyncJob(self._io, self._claiming, lease, data) for lease, data in claimed]
 
@@ -90,11 +95,14 @@ class AsyncQueue(AsyncTopic[T]):
     async def job(
         self, *, wait_s: float = 0, lease_ms: int | None = None, on_loss: OnLoss | None = None
     ) -> AsyncIterator[AsyncJob[T]]:
-        """One job: finished when the block ends well, given back with the error when it does not."""
+        """Claim one job for a block. The end of the block acknowledges it; an error returns it to the queue.
+
+        The lease is renewed during the block. `NoJob`: none came within `wait_s`.
+        """
         jobs = await self.claim(1, lease_ms=lease_ms, wait_s=wait_s, on_loss=on_loss)
         if not jobs:
             raise NoJob(f"no job came in {self.name} within {wait_s:g} s")
-        async with working(jobs[0]):
+        async with _settled_after(jobs[0]):
             yield jobs[0]
 
     def worker(
@@ -105,76 +113,36 @@ class AsyncQueue(AsyncTopic[T]):
         lease_ms: int | None = None,
         on_loss: OnLoss | None = None,
     ) -> "AsyncWorker[T]":
-        """Runs `handler` for each job; see `AsyncWorker.run`."""
+        """Return a worker, which calls `handler` for each job; see `AsyncWorker.run`."""
         return AsyncWorker(self, handler, concurrency, lease_ms, on_loss)
 
 
 @asynccontextmanager
-async def working(job: AsyncJob[T]) -> AsyncIterator[None]:
-    """Renews the lease meanwhile; then ack or nack. A lease that is lost cancels the body."""
-    heartbeat = _Heartbeat(job)
+async def _settled_after(job: AsyncJob[T]) -> AsyncIterator[None]:
+    """Renew the lease during a block, then settle the job. A lost lease cancels a block in a task."""
+    renewal = BackgroundTask(job._io, job._claiming.renew(job._lease, lambda: job._is_settled))
     try:
         yield
     except BaseException as error:
-        await heartbeat.stop()
-        if heartbeat.has_cancelled(error):
+        await renewal.stop()
+        if renewal.has_cancelled(error):
             raise LeaseLost(job._claiming.topic, job.seq) from None
-        if not heartbeat.is_lost and not job._is_settled:
+        if not renewal.has_failed and not job._is_settled:
             try:
                 await job.nack(error)
             except TopicsError:
-                pass  # the lease ends by itself; the error of the job is what matters
+                pass  # the lease ends by itself; the job's own error is raised
         raise
-    await heartbeat.stop()
+    await renewal.stop()
     if job._is_settled:
         return
-    if heartbeat.is_lost:
+    if renewal.has_failed:
         raise LeaseLost(job._claiming.topic, job.seq)
     await job.ack()
 
 
-class _Heartbeat:
-    def __init__(self, job: AsyncJob[Any]) -> None:
-        self._job = job
-        self.is_lost = False
-        self._body = asyncio.current_task()
-        self._task = asyncio.get_running_loop().create_task(self._beat())
-
-    async def _beat(self) -> None:
-        job = self._job
-        lease_s = job._lease.lease_s
-        more = {"lease_ms": int(lease_s * 1000)}
-        # A job that was kept back for a while has less of its lease left.
-        wait_s = min(lease_s, max(job._lease.ends - time.monotonic(), 0.0)) / HEARTBEATS
-        while True:
-            await asyncio.sleep(wait_s)
-            if job._is_settled:
-                return
-            wait_s = lease_s / HEARTBEATS
-            try:
-                await job._io.run(job._claiming.settle("extend", job._lease, more, patience_s=wait_s))
-            except LeaseLost:
-                if not job._is_settled:
-                    self.is_lost = True
-                    if self._body is not None:
-                        self._body.cancel()
-                return
-            except TopicsError:
-                pass  # tried again; should the lease end meanwhile, the next time says so
-
-    def has_cancelled(self, error: BaseException) -> bool:
-        """Whether the body ended because of its lease, and of nothing else."""
-        if not self.is_lost or not isinstance(error, asyncio.CancelledError):
-            return False
-        return self._body is None or self._body.uncancel() <= 0
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-
-
 class AsyncWorker(Generic[T]):
-    """Runs a handler for each job, so many at once, until it is stopped."""
+    """Calls a handler for each job, up to `concurrency` at the same time, until it is stopped."""
 
     def __init__(
         self,
@@ -193,25 +161,23 @@ class AsyncWorker(Generic[T]):
         self._on_loss = on_loss
         self._is_stopped = False
         self._turn = asyncio.Lock()
-        self._waiting = 0  # for their turn
+        # One entry for each that waits for its turn. Threads append and pop without a lock.
+        self._waiting: deque[None] = deque()
         self._claimed: list[AsyncJob[T]] = []
 
     async def run(self) -> None:
-        """Returns after `stop()`; raises what stopped it otherwise, such as a loss without `on_loss`.
+        """Handle jobs until `stop()`, or until something other than a handler fails, such as a claim.
 
-        What the handler raises stops nothing: the job goes back with it, for another try.
+        A loss without `on_loss` is such a failure. If the handler raises, its job returns to the queue with
+        the error, and the worker continues.
         """
-        tasks = [asyncio.ensure_future(self._work()) for _ in range(self._concurrency)]
         try:
-            await asyncio.gather(*tasks)
+            await run_in_tasks(self._work, self._concurrency, self.stop)
         finally:
-            # After a failure of one, or when run() itself is cancelled.
-            self.stop()
-            await asyncio.wait(tasks)
             self._queue._claiming.keep([job._lease for job in self._claimed])
 
     def stop(self) -> None:
-        """Jobs under way are finished; no further one is claimed."""
+        """Claim no further job. `run` returns when the jobs under way are finished."""
         self._is_stopped = True
 
     async def _work(self) -> None:
@@ -219,14 +185,14 @@ class AsyncWorker(Generic[T]):
             await self._handle(job)
 
     async def _next_job(self) -> AsyncJob[T] | None:
-        """One of the tasks claims for all that wait: none gets a job while another is told of a loss."""
-        self._waiting += 1
+        """Claim jobs for all that wait, so that none gets a job while another learns of a loss."""
+        self._waiting.append(None)
         async with self._turn:
-            self._waiting -= 1
+            self._waiting.pop()
             while not self._claimed and not self._is_stopped:
                 try:
                     self._claimed += await self._queue.claim(
-                        min(self._waiting + 1, MAX_CLAIM),
+                        min(len(self._waiting) + 1, MAX_CLAIM),
                         lease_ms=self._lease_ms,
                         wait_s=WORKER_WAIT_S,
                         on_loss=self._on_loss,
@@ -240,9 +206,7 @@ class AsyncWorker(Generic[T]):
 
     async def _handle(self, job: AsyncJob[T]) -> None:
         try:
-            async with working(job):
-                result = self._handler(job)
-                if inspect.isawaitable(result):
-                    await result
+            async with _settled_after(job):
+                await self._queue._io.call(self._handler, job)
         except Exception as error:
             _log.warning("job %d of %s: %s: %s", job.seq, self._queue.name, type(error).__name__, error)

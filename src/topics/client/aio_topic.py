@@ -1,24 +1,28 @@
-"""A topic, for programs on asyncio: writing, reading, columns, and the topic itself."""
+"""A topic and its writer, for programs on asyncio: `AsyncTopic` and `AsyncWriter`.
 
+`topic` is generated from this module by `scripts/make_blocking_sdk.py`: edit this one.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack
 
 import msgspec
 
-from topics.client.aio_writer import AsyncWriter
 from topics.client.cursors.cursor import Cursor
-from topics.client.encoding import Codec
+from topics.client.encoding import RAW, Codec
+from topics.client.errors import TopicsError
 from topics.client.operations import managing
-from topics.client.operations.choice import Choice, OnLoss, milliseconds
 from topics.client.operations.columns import Columns, needed
 from topics.client.operations.pages import single_record
-from topics.client.operations.reading import Ignored, Reading
-from topics.client.operations.settings import TopicSettings, Wanted
+from topics.client.operations.reading import IgnoredLosses, OnLoss, Reading, ReadOptions, milliseconds
+from topics.client.operations.settings import TopicSettings, WantedTopic
 from topics.client.operations.writing import Batching, Writing, decode_ack
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
-from topics.client.wire.async_io import AsyncIO
+from topics.client.wire.async_io import IS_ASYNC, AsyncIO
 from topics.client.wire.effects import Broken, Response
 from topics.client.wire.session import Session
 
@@ -26,17 +30,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 async def entries(io: AsyncIO, pages: managing.Pages) -> AsyncIterator[Answer]:
+    """The entries of a list of the server."""
     while (page := await io.run(pages.next_page())) is not None:
         for entry in page:
             yield entry
 
 
 class AsyncTopic(Generic[T]):
-    """One topic; `AsyncTopics.topic` makes it. `name` is its name."""
+    """One topic; `AsyncTopics.topic` returns it. `name` is its name."""
 
     def __init__(
         self, io: AsyncIO, session: Session, name: str, codec: Codec[T], settings: dict[str, Any]
@@ -47,15 +51,16 @@ class AsyncTopic(Generic[T]):
         self._session = session
         self._codec = codec
         self._settings = settings
-        wanted = Wanted(session, name, settings)
+        wanted = WantedTopic(session, name, settings)
         self._writing = Writing(session, name, codec, wanted)
-        self._before_headers = io.before_headers(self._writing.request(b""))
-        self._ignored = Ignored()
+        self._ignored = IgnoredLosses()
         self._columns = Columns(session, name, wanted, self._ignored)
+        if IS_ASYNC:
+            self._aio_before_headers = io.before_headers(self._writing.request(b""))
 
     @property
     def losses_ignored(self) -> int:
-        """How many losses `ignore_loss` has passed over."""
+        """The number of losses that `ignore_loss` has passed."""
         return self._ignored.count
 
     # --- writing ----------------------------------------------------------------------------------------
@@ -69,20 +74,31 @@ class AsyncTopic(Generic[T]):
         meta: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Ack:
-        """One record. It is in the log when this returns."""
+        """Append one record. It is in the log when this returns."""
+        if IS_ASYNC:
+            return await self._aio_write(data, tag, node, meta, idempotency_key)
+        return await self._run(self._writing.write(data, tag, node, meta, idempotency_key))
+
+    async def _aio_write(
+        self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None, given_key: str | None
+    ) -> Ack:
+        """Send the record at once if a connection is free, without the steps of an operation.
+
+        Most writes find a free connection and get an acknowledgement. All others continue as an operation.
+        """
         writing, since = self._writing, monotonic()
-        body, header_key = writing.single(data, tag, node, meta, idempotency_key)
-        key = header_key or idempotency_key or ""
+        body, header_key = writing.single(data, tag, node, meta, given_key)
+        key = header_key or given_key or ""
         asked = None
         if header_key and writing.wanted.is_there:
-            asked = self._io.attempt(self._before_headers, header_key, body, since)
+            asked = self._io.attempt(self._aio_before_headers, header_key, body, since)
         if asked is None:
             return await self._run(writing.send(writing.request(body, header_key), key))
         connection, answer = asked
         came: Response | Broken | None
         try:
             came = heard = await answer
-            if heard is not None and heard.status == 200:  # most are
+            if heard is not None and heard.status == 200:
                 return decode_ack(heard.body)
         except msgspec.DecodeError:
             pass
@@ -98,12 +114,12 @@ class AsyncTopic(Generic[T]):
         return await self._run(writing.finish(request, key, None, since, came))
 
     async def write_many(self, items: Iterable[T | Draft[T]], *, idempotency_key: str | None = None) -> Ack:
-        """One batch of data or `Draft`s: all of it is written, or nothing."""
+        """Append data or `Draft`s as one batch: all of it is written, or nothing."""
         return await self._run(self._writing.write_many(items, idempotency_key))
 
-    def writer(self, *, batch_bytes: int = 1 << 20, linger_ms: float = 5) -> AsyncWriter[T]:
-        """Gathers records into batches, in a `with` block."""
-        return AsyncWriter(self._io, Batching(self._writing, batch_bytes, linger_ms))
+    def writer(self, *, batch_bytes: int = 1 << 20, linger_ms: float = 5) -> "AsyncWriter[T]":
+        """Return a writer, which collects records into batches in its `async with` block."""
+        return AsyncWriter(self._io, Batching(self._writing, batch_bytes, linger_ms, asyncio.Lock))
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -121,8 +137,8 @@ class AsyncTopic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> AsyncIterator[Record[T]]:
-        """Everything up to the head, from behind the cursor's position."""
-        choice = Choice(
+        """The records after the cursor's position, up to the head."""
+        options = ReadOptions(
             from_seq=from_seq,
             last=last,
             since=milliseconds(since),
@@ -133,7 +149,7 @@ class AsyncTopic(Generic[T]):
             on_loss=on_loss,
             ignore_loss=ignore_loss,
         )
-        return self._records(self._reading(cursor, choice))
+        return self._items(self._reading(cursor, options))
 
     def tail(
         self,
@@ -150,8 +166,11 @@ class AsyncTopic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> AsyncIterator[Record[T]]:
-        """As `read`, and then what comes, for as long as it is asked for."""
-        choice = Choice(
+        """The records that `read` returns, then new ones, until `idle_s` passes without a record.
+
+        Without a cursor or a beginning, it begins at the head.
+        """
+        options = ReadOptions(
             from_seq=from_seq,
             last=last,
             since=milliseconds(since),
@@ -165,7 +184,7 @@ class AsyncTopic(Generic[T]):
             on_loss=on_loss,
             ignore_loss=ignore_loss,
         )
-        return self._records(self._reading(cursor, choice))
+        return self._items(self._reading(cursor, options))
 
     def items(
         self,
@@ -180,9 +199,13 @@ class AsyncTopic(Generic[T]):
         limit: int | None = None,
         follow: bool = False,
         idle_s: float | None = None,
+        raw: bool = False,
     ) -> AsyncIterator[Record[T] | Lost | Restarted]:
-        """Records, and losses in their place among them."""
-        choice = Choice(
+        """Records, with losses in their place among them.
+
+        With `raw`, data and meta are the JSON that was written, as `msgspec.Raw`.
+        """
+        options = ReadOptions(
             from_seq=from_seq,
             last=last,
             since=milliseconds(since),
@@ -192,20 +215,25 @@ class AsyncTopic(Generic[T]):
             limit=limit,
             follow=follow,
             idle_s=idle_s,
+            yields_losses=True,
         )
-        return self._items(self._reading(cursor, choice))
+        return self._items(self._reading(cursor, options, RAW if raw else None))
 
-    def _reading(self, cursor: Cursor | None, choice: Choice) -> Reading[T]:
-        return Reading(self._session, self.name, self._codec, cursor, choice, self._ignored)
+    def _reading(
+        self, cursor: Cursor | None, options: ReadOptions, codec: Codec[Any] | None = None
+    ) -> Reading[Any]:
+        codec = self._codec if codec is None else codec
+        return Reading(self._session, self.name, codec, cursor, options, self._ignored)
 
-    async def _records(self, reading: Reading[T]) -> AsyncIterator[Record[T]]:
+    async def _items(self, reading: Reading[Any]) -> AsyncIterator[Any]:
         run, cursor, memory = self._run, reading.cursor, reading.memory
         await run(reading.begin())
-        self._io.cursors[id(cursor)] = cursor
         try:
             while (batch := await run(reading.next_batch())) is not None:
                 if batch.loss is not None:
-                    await run(reading.meet(batch.loss))
+                    if reading.yields_losses:
+                        yield batch.loss
+                    await run(reading.handle_loss(batch.loss))
                 if memory is not None:
                     for record in batch.records:
                         yield record
@@ -220,29 +248,11 @@ class AsyncTopic(Generic[T]):
         finally:
             await run(reading.close(), ends=True)
 
-    async def _items(self, reading: Reading[T]) -> AsyncIterator[Record[T] | Lost | Restarted]:
-        run, cursor = self._run, reading.cursor
-        await run(reading.begin())
-        self._io.cursors[id(cursor)] = cursor
-        try:
-            while (batch := await run(reading.next_batch())) is not None:
-                if batch.loss is not None:
-                    yield batch.loss
-                    await run(reading.pass_loss(batch.loss))
-                for record in batch.records:
-                    cursor._hand_out(record)
-                    yield record
-                    if reading.done(record):
-                        await run(cursor._flush())
-                await run(reading.batch_done(batch))
-        finally:
-            await run(reading.close(), ends=True)
-
     async def get(self, seq: int) -> Record[T]:
-        """One record; `RecordGone` says why it is not there any more."""
+        """Return one record. If it is not there any more, `RecordGone` tells why."""
         return single_record(self._codec, await self._run(managing.get(self._session, self.name, seq)))
 
-    # --- as columns -------------------------------------------------------------------------------------
+    # --- columns ----------------------------------------------------------------------------------------
 
     async def to_arrow(
         self,
@@ -251,7 +261,7 @@ class AsyncTopic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> "pa.Table":
-        """Everything behind `from_seq` as columns: seq, ts, node, tag, data, meta. Data and meta are JSON."""
+        """All records after `from_seq` as columns: seq, ts, node, tag, data, meta. Data and meta are JSON."""
         return await self._run(self._columns.read(from_seq, on_loss, ignore_loss))
 
     async def to_pandas(
@@ -261,7 +271,7 @@ class AsyncTopic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> Any:
-        """As `to_arrow`, as a `pandas.DataFrame`."""
+        """The columns of `to_arrow`, as a `pandas.DataFrame`."""
         needed("pandas")
         table = await self._run(self._columns.read(from_seq, on_loss, ignore_loss))
         return table.to_pandas()
@@ -273,26 +283,29 @@ class AsyncTopic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> Any:
-        """As `to_arrow`, as a `polars.DataFrame`."""
+        """The columns of `to_arrow`, as a `polars.DataFrame`."""
         polars = needed("polars")
         return polars.from_arrow(await self._run(self._columns.read(from_seq, on_loss, ignore_loss)))
 
     async def write_arrow(self, table: "pa.Table") -> Ack:
-        """Rows with a column `data` of JSON, and `tag`, `node`, `meta`; `seq` and `ts` are given anew."""
+        """Append the rows of a table: a column `data` of JSON, and `tag`, `node`, `meta` if it has them.
+
+        The server assigns `seq` and `ts`.
+        """
         return await self._run(self._columns.write(table))
 
     # --- the topic itself -------------------------------------------------------------------------------
 
     async def create(self, **settings: Unpack[TopicSettings]) -> Answer:
-        """Make it, with the settings it was opened with and these. One that is there already is refused."""
+        """Create the topic, with the settings it was opened with and these; refused if it exists."""
         return await self._run(managing.create(self._session, self.name, {**self._settings, **settings}))
 
     async def describe(self) -> Answer:
-        """Its state and its settings, as they are at this moment."""
+        """The current state and settings of the topic."""
         return await self._run(managing.describe(self._session, self.name))
 
     async def configure(self, **settings: Unpack[TopicSettings]) -> Answer:
-        """These settings change, the rest stays."""
+        """Change these settings; the others stay."""
         return await self._run(managing.configure(self._session, self.name, dict(settings)))
 
     async def delete(
@@ -303,17 +316,112 @@ class AsyncTopic(Generic[T]):
         seqs: list[int] | None = None,
         dry_run: bool = False,
     ) -> Answer:
-        """Remove records for good: below a seq, with a tag, or just these; several choices narrow it."""
+        """Delete records for good: below a seq, with a tag, or by seq; a record must match all that is given.
+
+        With `dry_run`, only count them.
+        """
         return await self._run(managing.delete(self._session, self.name, before_seq, tag, seqs, dry_run))
 
     async def drop(self, *, if_empty: bool = False, dry_run: bool = False) -> Answer:
-        """Remove the topic with all that is in it."""
+        """Remove the topic and all its records."""
         return await self._run(managing.drop(self._session, self.name, if_empty, dry_run))
 
     def ledger(self) -> AsyncIterator[Answer]:
-        """Which seqs are gone, and why: `first_seq`, `last_seq`, `kind`."""
+        """The ranges of seqs that are gone, and why: `first_seq`, `last_seq`, `kind`."""
         return entries(self._io, managing.ledger(self._session, self.name))
 
     def cursors(self) -> AsyncIterator[Answer]:
-        """The consumers whose position the server keeps, and how far behind they are."""
+        """The consumers whose position the server keeps, and how far behind the head they are."""
         return entries(self._io, managing.cursors(self._session, self.name))
+
+
+class AsyncWriter(Generic[T]):
+    """Collects records into batches. The end of the `async with` block writes the rest.
+
+    Several tasks may share it.
+    """
+
+    def __init__(self, io: AsyncIO, batching: Batching[T]) -> None:
+        self._io = io
+        self._batching = batching
+        self._add = batching.add
+        if IS_ASYNC:
+            self._aio_timer: asyncio.TimerHandle | None = None
+            self._aio_lingering: asyncio.Task[None] | None = None
+
+    async def write(
+        self,
+        data: T,
+        *,
+        tag: str | None = None,
+        node: str | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        """Add one record to the batch. Waits while the server is slower than its writers."""
+        if IS_ASYNC:
+            await self._aio_write(data, tag, node, meta)
+            return
+        if self._add(data, tag, node, meta):
+            async with self._batching.turn:
+                if self._batching.is_due:
+                    await self._io.run(self._batching.send())
+
+    async def _aio_write(
+        self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None
+    ) -> None:
+        batching = self._batching
+        # Other tasks may have filled the batch: it is sent first, so that order is kept.
+        while batching.is_full:
+            async with batching.turn:
+                if batching.is_full:
+                    await self._io.run(batching.send())
+        if self._add(data, tag, node, meta) and batching.is_due:
+            async with batching.turn:
+                if batching.is_due:
+                    await self._io.run(batching.send())
+        elif self._aio_timer is None:
+            loop = asyncio.get_running_loop()
+            self._aio_timer = loop.call_later(max(batching.due_s, 0.0), self._aio_linger_is_over)
+
+    def _aio_linger_is_over(self) -> None:
+        self._aio_timer = None
+        if self._aio_lingering is None or self._aio_lingering.done():
+            self._aio_lingering = asyncio.get_running_loop().create_task(self._aio_flush())
+
+    def _aio_cancel_timer(self) -> None:
+        if self._aio_timer is not None:
+            self._aio_timer.cancel()
+
+    async def _aio_flush(self) -> None:
+        try:
+            await self.flush()
+        except TopicsError:
+            pass  # the next call raises it
+
+    async def flush(self) -> Ack | None:
+        """Write all records given so far; returns the last acknowledgement."""
+        async with self._batching.turn:
+            return await self._io.run(self._batching.flush())
+
+    @property
+    def count(self) -> int:
+        """The number of acknowledged records."""
+        return self._batching.count
+
+    @property
+    def last(self) -> Ack | None:
+        """The last acknowledgement."""
+        return self._batching.last
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Write the rest, also when the block ends with an error."""
+        if IS_ASYNC:
+            self._aio_cancel_timer()
+        async with self._batching.turn:
+            await self._io.run(self._batching.end(error))
+        return False

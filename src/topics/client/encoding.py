@@ -102,6 +102,14 @@ class Codec(Generic[T]):
         return raw
 
 
+def _keep(raw: bytes | msgspec.Raw) -> msgspec.Raw:
+    return raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
+
+
+# Data and meta stay the JSON that was written.
+RAW: Codec[msgspec.Raw] = Codec(msgspec.Raw, bytes, _keep)
+
+
 def codec_for(kind: "type[T] | None") -> Codec[T]:
     if kind is None:
         return cast("Codec[T]", Codec(None, encode_json, decode_json))

@@ -1,29 +1,30 @@
-"""Queues for programs that block: jobs, heartbeats and workers. Only `job` and `worker` make threads."""
+# Generated from aio_jobs.py by scripts/make_blocking_sdk.py: do not edit.
+"""Queues for programs that block: `Queue`, `Job` and `Worker`."""
 
 import logging
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from topics.client.encoding import Codec
 from topics.client.errors import InvalidData, LeaseLost, NoJob, TopicsError
-from topics.client.operations.choice import OnLoss
-from topics.client.operations.queueing import HEARTBEATS, Claiming, Holding, Lease, settlement
+from topics.client.operations.queueing import ClaimedJobs, Claiming, Lease, settlement
+from topics.client.operations.reading import OnLoss
 from topics.client.topic import Topic
-from topics.client.wire.blocking import Blocking
+from topics.client.wire.blocking import BackgroundThread, Blocking, run_in_threads
 from topics.client.wire.session import Session
 from topics.values import MAX_CLAIM
 
 T = TypeVar("T")
-# How long a worker waits for a job before it looks whether it is to stop.
+# How long one claim of a worker waits. `stop` takes effect after it.
 WORKER_WAIT_S = 1.0
 _log = logging.getLogger("topics")
 
 
 class Job(Generic[T]):
-    """A job under lease: this worker's until it says what became of it, or the lease ends.
+    """A leased job: it belongs to this worker until it is settled, or until the lease ends.
 
     It has `seq`, `data`, `tag`, `meta`, `deliveries` and `lease_id`.
     """
@@ -42,17 +43,17 @@ class Job(Generic[T]):
         self._is_settled = False
 
     def ack(self) -> None:
-        """It is done, and gone from the queue."""
+        """Finish the job and remove it from the queue."""
         self._is_settled = True
         self._io.run(self._claiming.settle("ack", self._lease))
 
     def nack(self, error: BaseException | str | None = None, delay_ms: int = 0) -> None:
-        """Back into the queue, for another try after `delay_ms`."""
+        """Return the job to the queue, for another try after `delay_ms`."""
         self._is_settled = True
         self._io.run(self._claiming.settle("nack", self._lease, settlement(error, delay_ms)))
 
     def extend(self, lease_ms: int) -> None:
-        """This worker's for so long from now on."""
+        """Renew the lease: it ends `lease_ms` from now."""
         self._io.run(self._claiming.settle("extend", self._lease, {"lease_ms": lease_ms}))
 
     def __repr__(self) -> str:
@@ -60,7 +61,7 @@ class Job(Generic[T]):
 
 
 class Queue(Topic[T]):
-    """A topic of jobs, with everything that a topic has; `Topics.queue` makes it. `push` is `write`."""
+    """A topic of jobs, with all methods of a topic; `Topics.queue` returns it. `push` is `write`."""
 
     def __init__(
         self,
@@ -69,10 +70,10 @@ class Queue(Topic[T]):
         name: str,
         codec: Codec[T],
         settings: dict[str, Any],
-        holding: Holding,
+        claimed_jobs: ClaimedJobs,
     ) -> None:
         super().__init__(io, session, name, codec, {**settings, "type": "queue"})
-        self._claiming = Claiming(session, name, codec, self._writing.wanted, holding)
+        self._claiming = Claiming(session, name, codec, self._writing.wanted, claimed_jobs)
 
     push = Topic.write
 
@@ -84,7 +85,7 @@ class Queue(Topic[T]):
         wait_s: float = 0,
         on_loss: OnLoss | None = None,
     ) -> list[Job[T]]:
-        """Up to `max` jobs, each of them this client's for `lease_ms`; none if none came within `wait_s`."""
+        """Claim up to `max` jobs for `lease_ms`; an empty list if none came within `wait_s`."""
         claimed = self._run(self._claiming.claim(max, lease_ms, wait_s, on_loss))
         return [Job(self._io, self._claiming, lease, data) for lease, data in claimed]
 
@@ -92,11 +93,14 @@ class Queue(Topic[T]):
     def job(
         self, *, wait_s: float = 0, lease_ms: int | None = None, on_loss: OnLoss | None = None
     ) -> Iterator[Job[T]]:
-        """One job: finished when the block ends well, given back with the error when it does not."""
+        """Claim one job for a block. The end of the block acknowledges it; an error returns it to the queue.
+
+        The lease is renewed during the block. `NoJob`: none came within `wait_s`.
+        """
         jobs = self.claim(1, lease_ms=lease_ms, wait_s=wait_s, on_loss=on_loss)
         if not jobs:
             raise NoJob(f"no job came in {self.name} within {wait_s:g} s")
-        with working(jobs[0]):
+        with _settled_after(jobs[0]):
             yield jobs[0]
 
     def worker(
@@ -107,63 +111,36 @@ class Queue(Topic[T]):
         lease_ms: int | None = None,
         on_loss: OnLoss | None = None,
     ) -> "Worker[T]":
-        """Runs `handler` for each job; see `Worker.run`."""
+        """Return a worker, which calls `handler` for each job; see `Worker.run`."""
         return Worker(self, handler, concurrency, lease_ms, on_loss)
 
 
 @contextmanager
-def working(job: Job[T]) -> Iterator[None]:
-    """Renews the lease meanwhile; then ack or nack. A lease that was lost is told at the end."""
-    heartbeat = _Heartbeat(job)
+def _settled_after(job: Job[T]) -> Iterator[None]:
+    """Renew the lease during a block, then settle the job. A lost lease cancels a block in a task."""
+    renewal = BackgroundThread(job._io, job._claiming.renew(job._lease, lambda: job._is_settled))
     try:
         yield
     except BaseException as error:
-        heartbeat.stop()
-        if not heartbeat.is_lost and not job._is_settled:
+        renewal.stop()
+        if renewal.has_cancelled(error):
+            raise LeaseLost(job._claiming.topic, job.seq) from None
+        if not renewal.has_failed and not job._is_settled:
             try:
                 job.nack(error)
             except TopicsError:
-                pass  # the lease ends by itself; the error of the job is what matters
+                pass  # the lease ends by itself; the job's own error is raised
         raise
-    heartbeat.stop()
+    renewal.stop()
     if job._is_settled:
         return
-    if heartbeat.is_lost:
+    if renewal.has_failed:
         raise LeaseLost(job._claiming.topic, job.seq)
     job.ack()
 
 
-class _Heartbeat(threading.Thread):
-    def __init__(self, job: Job[Any]) -> None:
-        super().__init__(name=f"topics-lease-{job.seq}", daemon=True)
-        self._job = job
-        self._over = threading.Event()
-        self.is_lost = False
-        self.start()
-
-    def run(self) -> None:
-        job = self._job
-        lease_s = job._lease.lease_s
-        more = {"lease_ms": int(lease_s * 1000)}
-        # A job that was kept back for a while has less of its lease left.
-        wait_s = min(lease_s, max(job._lease.ends - time.monotonic(), 0.0)) / HEARTBEATS
-        while not self._over.wait(wait_s) and not job._is_settled:
-            wait_s = lease_s / HEARTBEATS
-            try:
-                job._io.run(job._claiming.settle("extend", job._lease, more, patience_s=wait_s))
-            except LeaseLost:
-                self.is_lost = not job._is_settled
-                return
-            except TopicsError:
-                pass  # tried again; should the lease end meanwhile, the next time says so
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
-
-
 class Worker(Generic[T]):
-    """Runs a handler for each job, so many at once, until it is stopped."""
+    """Calls a handler for each job, up to `concurrency` at the same time, until it is stopped."""
 
     def __init__(
         self,
@@ -180,57 +157,40 @@ class Worker(Generic[T]):
         self._concurrency = concurrency
         self._lease_ms = lease_ms
         self._on_loss = on_loss
-        self._is_stopped = threading.Event()
-        self._failure: BaseException | None = None
+        self._is_stopped = False
         self._turn = threading.Lock()
-        self._counting = threading.Lock()
-        self._waiting = 0  # for their turn
+        # One entry for each that waits for its turn. Threads append and pop without a lock.
+        self._waiting: deque[None] = deque()
         self._claimed: list[Job[T]] = []
 
     def run(self) -> None:
-        """Returns after `stop()`; raises what stopped it otherwise, such as a loss without `on_loss`.
+        """Handle jobs until `stop()`, or until something other than a handler fails, such as a claim.
 
-        What the handler raises stops nothing: the job goes back with it, for another try.
+        A loss without `on_loss` is such a failure. If the handler raises, its job returns to the queue with
+        the error, and the worker continues.
         """
-        threads = [
-            threading.Thread(target=self._work, name=f"topics-worker-{number}", daemon=True)
-            for number in range(self._concurrency)
-        ]
-        for thread in threads:
-            thread.start()
         try:
-            self._is_stopped.wait()
+            run_in_threads(self._work, self._concurrency, self.stop)
         finally:
-            self.stop()
-            for thread in threads:
-                thread.join()
             self._queue._claiming.keep([job._lease for job in self._claimed])
-        if self._failure is not None:
-            raise self._failure
 
     def stop(self) -> None:
-        """Jobs under way are finished; no further one is claimed."""
-        self._is_stopped.set()
+        """Claim no further job. `run` returns when the jobs under way are finished."""
+        self._is_stopped = True
 
     def _work(self) -> None:
-        try:
-            while (job := self._next_job()) is not None:
-                self._handle(job)
-        except BaseException as error:
-            self._failure = self._failure or error
-            self.stop()
+        while (job := self._next_job()) is not None:
+            self._handle(job)
 
     def _next_job(self) -> Job[T] | None:
-        """One of the threads claims for all that wait: none gets a job while another is told of a loss."""
-        with self._counting:
-            self._waiting += 1
+        """Claim jobs for all that wait, so that none gets a job while another learns of a loss."""
+        self._waiting.append(None)
         with self._turn:
-            with self._counting:
-                self._waiting -= 1
-            while not self._claimed and not self._is_stopped.is_set():
+            self._waiting.pop()
+            while not self._claimed and not self._is_stopped:
                 try:
                     self._claimed += self._queue.claim(
-                        min(self._waiting + 1, MAX_CLAIM),
+                        min(len(self._waiting) + 1, MAX_CLAIM),
                         lease_ms=self._lease_ms,
                         wait_s=WORKER_WAIT_S,
                         on_loss=self._on_loss,
@@ -244,7 +204,7 @@ class Worker(Generic[T]):
 
     def _handle(self, job: Job[T]) -> None:
         try:
-            with working(job):
-                self._handler(job)
+            with _settled_after(job):
+                self._queue._io.call(self._handler, job)
         except Exception as error:
             _log.warning("job %d of %s: %s: %s", job.seq, self._queue.name, type(error).__name__, error)

@@ -1,7 +1,5 @@
-"""The log for programs that block: `Topics`.
-
-Every method runs an operation that `AsyncTopics` runs as well; what is here is only how to call it and wait.
-"""
+# Generated from aio.py by scripts/make_blocking_sdk.py: do not edit.
+"""The log for programs that block: `Topics`."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
@@ -9,21 +7,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from topics.client.cursors.cursor import Cursor
 from topics.client.encoding import codec_for
 from topics.client.operations import managing
-from topics.client.operations.choice import OnLoss
-from topics.client.operations.queueing import Holding, give_back
+from topics.client.operations.queueing import ClaimedJobs, give_back
+from topics.client.operations.reading import OnLoss
 from topics.client.operations.settings import LogSettings
 from topics.client.operations.watching import Watching, watching
 from topics.client.records import Answer, Record
 from topics.client.topic import Topic, entries
 from topics.client.wire.address import address_of
 from topics.client.wire.blocking import Blocking
-from topics.client.wire.session import Session, refuse_odd_times
+from topics.client.wire.session import Session, check_times
 
 if TYPE_CHECKING:
     from topics.client.jobs import Queue
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Topics:
@@ -37,12 +34,15 @@ class Topics:
         timeout_s: float = 10,
         retry_s: float = 30,
     ) -> None:
-        refuse_odd_times(timeout_s, retry_s)
+        check_times(timeout_s, retry_s)
         address = address_of(url, api_key)
-        self.url = address.url
-        self._session = Session(address.url, retry_s)
-        self._io = Blocking(address, timeout_s)
-        self._holding = Holding()
+        self._connect(Session(address.url, retry_s), Blocking(address, timeout_s))
+
+    def _connect(self, session: Session, io: Blocking) -> None:
+        self.url = session.url
+        self._session = session
+        self._io = io
+        self._claimed_jobs = ClaimedJobs()
 
     def __enter__(self) -> Self:
         return self
@@ -51,8 +51,8 @@ class Topics:
         self.close()
 
     def close(self) -> None:
-        """Ends what is open, and this client. Jobs that were claimed and not handed out are free again."""
-        self._io.run(give_back(self._session, self._holding), ends=True)
+        """Close the client and its connections. Jobs that were claimed and not handed out are free again."""
+        self._io.run(give_back(self._session, self._claimed_jobs), ends=True)
         self._io.close()
 
     @overload
@@ -66,9 +66,10 @@ class Topics:
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
     ) -> "Topic[Any]":
-        """A topic, of which nothing is asked yet. Its data is JSON, or of this type.
+        """Return a topic, without asking the server. Its data is JSON, or of `type`.
 
-        With settings, the first write makes the topic if it is missing; one that differs is `ConfigDiffers`.
+        With settings, the first write creates the topic if it is missing; if it exists with other settings,
+        the write raises `ConfigDiffers`.
         """
         return Topic(self._io, self._session, name, codec_for(type), dict(settings))
 
@@ -83,13 +84,14 @@ class Topics:
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
     ) -> "Queue[Any]":
-        """A queue: the first push or claim makes it if it is missing."""
+        """Return a queue. The first push or claim creates it if it is missing."""
         from topics.client.jobs import Queue
 
-        return Queue(self._io, self._session, name, codec_for(type), dict(settings), self._holding)
+        codec = codec_for(type)
+        return Queue(self._io, self._session, name, codec, dict(settings), self._claimed_jobs)
 
     def list_topics(self, prefix: str = "") -> Iterator[Answer]:
-        """All topics whose names begin so, as the server lists them."""
+        """All topics whose names begin with `prefix`."""
         return entries(self._io, managing.topics(self._session, prefix))
 
     def routers(self) -> Iterator[Answer]:
@@ -104,17 +106,20 @@ class Topics:
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> Iterator[Record[Any]]:
-        """Records of several topics as they come, each with its cursor; None begins at the head."""
+        """Follow several topics, each from its cursor; a topic with None begins at its head.
+
+        Ends after `idle_s` without a record.
+        """
         return self._watch(watching(self._session, cursors, idle_s, on_loss, ignore_loss))
 
     def _watch(self, watched: Watching) -> Iterator[Record[Any]]:
         run = self._io.run
         try:
-            run(watched.begin(run))
+            run(watched.begin())
             while (turn := run(watched.next_turn())) is not None:
                 reading, batch = turn
                 if batch.loss is not None:
-                    run(reading.meet(batch.loss))
+                    run(reading.handle_loss(batch.loss))
                 for record in batch.records:
                     reading.cursor._hand_out(record)
                     yield record
@@ -125,15 +130,15 @@ class Topics:
             run(watched.close(), ends=True)
 
     def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
-        """Copy every record of `source` to `dest`, or those with such a tag."""
+        """Create a router, which copies every record of `source`, or those with `tag`, to `dest`."""
         return self._io.run(managing.route(self._session, name, source, dest, tag))
 
     def unroute(self, name: str) -> Answer:
-        """End a router; what it has copied stays."""
+        """Remove a router. The records that it copied stay."""
         return self._io.run(managing.unroute(self._session, name))
 
     def purge(self) -> Answer:
-        """Take the bytes of everything that was deleted from the disk, and wait until they are gone."""
+        """Remove the bytes of all deleted records from the disk, and wait until they are gone."""
         return self._io.run(managing.purge(self._session))
 
     def metrics(self) -> dict[str, Any]:
@@ -141,9 +146,9 @@ class Topics:
         return self._io.run(managing.metrics(self._session))
 
     def info(self) -> dict[str, Any]:
-        """Version, whether writes are on, room on the disk."""
+        """The server's version, whether it accepts writes, and the free space of its disk."""
         return self._io.run(managing.info(self._session))
 
     def wait_until_ready(self) -> None:
-        """Until the server answers for its data, or `retry_s` is over."""
+        """Wait until the server is ready for data, at most `retry_s`."""
         self._io.run(managing.ready(self._session))

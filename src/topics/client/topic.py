@@ -1,18 +1,19 @@
-"""A topic, for programs that block: writing, reading, columns, and the topic itself; and its writer."""
+# Generated from aio_topic.py by scripts/make_blocking_sdk.py: do not edit.
+"""A topic and its writer, for programs that block: `Topic` and `Writer`."""
 
+import threading
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack
 
 from topics.client.cursors.cursor import Cursor
-from topics.client.encoding import Codec
+from topics.client.encoding import RAW, Codec
 from topics.client.operations import managing
-from topics.client.operations.choice import Choice, OnLoss, milliseconds
 from topics.client.operations.columns import Columns, needed
 from topics.client.operations.pages import single_record
-from topics.client.operations.reading import Ignored, Reading
-from topics.client.operations.settings import TopicSettings, Wanted
+from topics.client.operations.reading import IgnoredLosses, OnLoss, Reading, ReadOptions, milliseconds
+from topics.client.operations.settings import TopicSettings, WantedTopic
 from topics.client.operations.writing import Batching, Writing
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.blocking import Blocking
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 def entries(io: Blocking, pages: managing.Pages) -> Iterator[Answer]:
+    """The entries of a list of the server."""
     while (page := io.run(pages.next_page())) is not None:
         yield from page
 
 
 class Topic(Generic[T]):
-    """One topic; `Topics.topic` makes it. `name` is its name."""
+    """One topic; `Topics.topic` returns it. `name` is its name."""
 
     def __init__(
         self, io: Blocking, session: Session, name: str, codec: Codec[T], settings: dict[str, Any]
@@ -42,14 +43,14 @@ class Topic(Generic[T]):
         self._session = session
         self._codec = codec
         self._settings = settings
-        wanted = Wanted(session, name, settings)
+        wanted = WantedTopic(session, name, settings)
         self._writing = Writing(session, name, codec, wanted)
-        self._ignored = Ignored()
+        self._ignored = IgnoredLosses()
         self._columns = Columns(session, name, wanted, self._ignored)
 
     @property
     def losses_ignored(self) -> int:
-        """How many losses `ignore_loss` has passed over."""
+        """The number of losses that `ignore_loss` has passed."""
         return self._ignored.count
 
     # --- writing ----------------------------------------------------------------------------------------
@@ -63,16 +64,16 @@ class Topic(Generic[T]):
         meta: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Ack:
-        """One record. It is in the log when this returns."""
+        """Append one record. It is in the log when this returns."""
         return self._run(self._writing.write(data, tag, node, meta, idempotency_key))
 
     def write_many(self, items: Iterable[T | Draft[T]], *, idempotency_key: str | None = None) -> Ack:
-        """One batch of data or `Draft`s: all of it is written, or nothing."""
+        """Append data or `Draft`s as one batch: all of it is written, or nothing."""
         return self._run(self._writing.write_many(items, idempotency_key))
 
     def writer(self, *, batch_bytes: int = 1 << 20, linger_ms: float = 5) -> "Writer[T]":
-        """Gathers records into batches, in a `with` block."""
-        return Writer(self._io, Batching(self._writing, batch_bytes, linger_ms))
+        """Return a writer, which collects records into batches in its `with` block."""
+        return Writer(self._io, Batching(self._writing, batch_bytes, linger_ms, threading.Lock))
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -90,8 +91,8 @@ class Topic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> Iterator[Record[T]]:
-        """Everything up to the head, from behind the cursor's position."""
-        choice = Choice(
+        """The records after the cursor's position, up to the head."""
+        options = ReadOptions(
             from_seq=from_seq,
             last=last,
             since=milliseconds(since),
@@ -102,7 +103,7 @@ class Topic(Generic[T]):
             on_loss=on_loss,
             ignore_loss=ignore_loss,
         )
-        return self._records(self._reading(cursor, choice))
+        return self._items(self._reading(cursor, options))
 
     def tail(
         self,
@@ -119,8 +120,11 @@ class Topic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> Iterator[Record[T]]:
-        """As `read`, and then what comes, for as long as it is asked for."""
-        choice = Choice(
+        """The records that `read` returns, then new ones, until `idle_s` passes without a record.
+
+        Without a cursor or a beginning, it begins at the head.
+        """
+        options = ReadOptions(
             from_seq=from_seq,
             last=last,
             since=milliseconds(since),
@@ -134,7 +138,7 @@ class Topic(Generic[T]):
             on_loss=on_loss,
             ignore_loss=ignore_loss,
         )
-        return self._records(self._reading(cursor, choice))
+        return self._items(self._reading(cursor, options))
 
     def items(
         self,
@@ -149,9 +153,13 @@ class Topic(Generic[T]):
         limit: int | None = None,
         follow: bool = False,
         idle_s: float | None = None,
+        raw: bool = False,
     ) -> Iterator[Record[T] | Lost | Restarted]:
-        """Records, and losses in their place among them."""
-        choice = Choice(
+        """Records, with losses in their place among them.
+
+        With `raw`, data and meta are the JSON that was written, as `msgspec.Raw`.
+        """
+        options = ReadOptions(
             from_seq=from_seq,
             last=last,
             since=milliseconds(since),
@@ -161,19 +169,25 @@ class Topic(Generic[T]):
             limit=limit,
             follow=follow,
             idle_s=idle_s,
+            yields_losses=True,
         )
-        return self._items(self._reading(cursor, choice))
+        return self._items(self._reading(cursor, options, RAW if raw else None))
 
-    def _reading(self, cursor: Cursor | None, choice: Choice) -> Reading[T]:
-        return Reading(self._session, self.name, self._codec, cursor, choice, self._ignored)
+    def _reading(
+        self, cursor: Cursor | None, options: ReadOptions, codec: Codec[Any] | None = None
+    ) -> Reading[Any]:
+        codec = self._codec if codec is None else codec
+        return Reading(self._session, self.name, codec, cursor, options, self._ignored)
 
-    def _records(self, reading: Reading[T]) -> Iterator[Record[T]]:
+    def _items(self, reading: Reading[Any]) -> Iterator[Any]:
         run, cursor, memory = self._run, reading.cursor, reading.memory
-        run(reading.begin(run))
+        run(reading.begin())
         try:
             while (batch := run(reading.next_batch())) is not None:
                 if batch.loss is not None:
-                    run(reading.meet(batch.loss))
+                    if reading.yields_losses:
+                        yield batch.loss
+                    run(reading.handle_loss(batch.loss))
                 if memory is not None:
                     for record in batch.records:
                         yield record
@@ -188,28 +202,11 @@ class Topic(Generic[T]):
         finally:
             run(reading.close(), ends=True)
 
-    def _items(self, reading: Reading[T]) -> Iterator[Record[T] | Lost | Restarted]:
-        run, cursor = self._run, reading.cursor
-        run(reading.begin(run))
-        try:
-            while (batch := run(reading.next_batch())) is not None:
-                if batch.loss is not None:
-                    yield batch.loss
-                    run(reading.pass_loss(batch.loss))
-                for record in batch.records:
-                    cursor._hand_out(record)
-                    yield record
-                    if reading.done(record):
-                        run(cursor._flush())
-                run(reading.batch_done(batch))
-        finally:
-            run(reading.close(), ends=True)
-
     def get(self, seq: int) -> Record[T]:
-        """One record; `RecordGone` says why it is not there any more."""
+        """Return one record. If it is not there any more, `RecordGone` tells why."""
         return single_record(self._codec, self._run(managing.get(self._session, self.name, seq)))
 
-    # --- as columns -------------------------------------------------------------------------------------
+    # --- columns ----------------------------------------------------------------------------------------
 
     def to_arrow(
         self,
@@ -218,7 +215,7 @@ class Topic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> "pa.Table":
-        """Everything behind `from_seq` as columns: seq, ts, node, tag, data, meta. Data and meta are JSON."""
+        """All records after `from_seq` as columns: seq, ts, node, tag, data, meta. Data and meta are JSON."""
         return self._run(self._columns.read(from_seq, on_loss, ignore_loss))
 
     def to_pandas(
@@ -228,9 +225,10 @@ class Topic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> Any:
-        """As `to_arrow`, as a `pandas.DataFrame`."""
+        """The columns of `to_arrow`, as a `pandas.DataFrame`."""
         needed("pandas")
-        return self._run(self._columns.read(from_seq, on_loss, ignore_loss)).to_pandas()
+        table = self._run(self._columns.read(from_seq, on_loss, ignore_loss))
+        return table.to_pandas()
 
     def to_polars(
         self,
@@ -239,26 +237,29 @@ class Topic(Generic[T]):
         on_loss: OnLoss | None = None,
         ignore_loss: str | None = None,
     ) -> Any:
-        """As `to_arrow`, as a `polars.DataFrame`."""
+        """The columns of `to_arrow`, as a `polars.DataFrame`."""
         polars = needed("polars")
         return polars.from_arrow(self._run(self._columns.read(from_seq, on_loss, ignore_loss)))
 
     def write_arrow(self, table: "pa.Table") -> Ack:
-        """Rows with a column `data` of JSON, and `tag`, `node`, `meta`; `seq` and `ts` are given anew."""
+        """Append the rows of a table: a column `data` of JSON, and `tag`, `node`, `meta` if it has them.
+
+        The server assigns `seq` and `ts`.
+        """
         return self._run(self._columns.write(table))
 
     # --- the topic itself -------------------------------------------------------------------------------
 
     def create(self, **settings: Unpack[TopicSettings]) -> Answer:
-        """Make it, with the settings it was opened with and these. One that is there already is refused."""
+        """Create the topic, with the settings it was opened with and these; refused if it exists."""
         return self._run(managing.create(self._session, self.name, {**self._settings, **settings}))
 
     def describe(self) -> Answer:
-        """Its state and its settings, as they are at this moment."""
+        """The current state and settings of the topic."""
         return self._run(managing.describe(self._session, self.name))
 
     def configure(self, **settings: Unpack[TopicSettings]) -> Answer:
-        """These settings change, the rest stays."""
+        """Change these settings; the others stay."""
         return self._run(managing.configure(self._session, self.name, dict(settings)))
 
     def delete(
@@ -269,24 +270,30 @@ class Topic(Generic[T]):
         seqs: list[int] | None = None,
         dry_run: bool = False,
     ) -> Answer:
-        """Remove records for good: below a seq, with a tag, or just these; several choices narrow it."""
+        """Delete records for good: below a seq, with a tag, or by seq; a record must match all that is given.
+
+        With `dry_run`, only count them.
+        """
         return self._run(managing.delete(self._session, self.name, before_seq, tag, seqs, dry_run))
 
     def drop(self, *, if_empty: bool = False, dry_run: bool = False) -> Answer:
-        """Remove the topic with all that is in it."""
+        """Remove the topic and all its records."""
         return self._run(managing.drop(self._session, self.name, if_empty, dry_run))
 
     def ledger(self) -> Iterator[Answer]:
-        """Which seqs are gone, and why: `first_seq`, `last_seq`, `kind`."""
+        """The ranges of seqs that are gone, and why: `first_seq`, `last_seq`, `kind`."""
         return entries(self._io, managing.ledger(self._session, self.name))
 
     def cursors(self) -> Iterator[Answer]:
-        """The consumers whose position the server keeps, and how far behind they are."""
+        """The consumers whose position the server keeps, and how far behind the head they are."""
         return entries(self._io, managing.cursors(self._session, self.name))
 
 
 class Writer(Generic[T]):
-    """Gathers records into batches. Leaving the `with` block writes what is left. Threads may share it."""
+    """Collects records into batches. The end of the `with` block writes the rest.
+
+    Threads may share it.
+    """
 
     def __init__(self, io: Blocking, batching: Batching[T]) -> None:
         self._io = io
@@ -301,20 +308,20 @@ class Writer(Generic[T]):
         node: str | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        """Give it one record; it waits when the server is slower."""
+        """Add one record to the batch. Waits while the server is slower than its writers."""
         if self._add(data, tag, node, meta):
             with self._batching.turn:
                 if self._batching.is_due:
                     self._io.run(self._batching.send())
 
     def flush(self) -> Ack | None:
-        """Everything given so far is in the log; the last acknowledgement."""
+        """Write all records given so far; returns the last acknowledgement."""
         with self._batching.turn:
             return self._io.run(self._batching.flush())
 
     @property
     def count(self) -> int:
-        """Records that are acknowledged."""
+        """The number of acknowledged records."""
         return self._batching.count
 
     @property
@@ -328,7 +335,7 @@ class Writer(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        """What was given is written, also when the block ends with an error of its own."""
+        """Write the rest, also when the block ends with an error."""
         with self._batching.turn:
             self._io.run(self._batching.end(error))
         return False

@@ -15,7 +15,7 @@ import msgspec
 
 from topics.cli.remote.server import Server, topic_path
 from topics.client import Refused
-from topics.client.wire.session import understood
+from topics.client.wire.session import decode_or_refuse
 
 # The most records that come in one answer.
 MOST = 1000
@@ -236,5 +236,5 @@ class Feed:
             query["wait_ms"] = wait_ms
         path = f"{topic_path(self.topic, 'records')}?{urlencode(query)}"
         if not wait_ms:
-            return understood(_decode, self._server.fetch("GET", path))
-        return understood(_decode, self._server.fetch("GET", path, silent_s=wait_ms / 1000))
+            return decode_or_refuse(_decode, self._server.fetch("GET", path))
+        return decode_or_refuse(_decode, self._server.fetch("GET", path, silent_s=wait_ms / 1000))

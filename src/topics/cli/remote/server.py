@@ -12,7 +12,7 @@ from topics.client import Refused, TopicsError, Unreachable
 from topics.client.wire.address import address_of
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.effects import Broken, Exchange, NotConnected, Operation, Request, Response
-from topics.client.wire.session import Session, refused_by, understood
+from topics.client.wire.session import Session, decode_or_refuse, refused_by
 from topics.values import UserMistake, did_you_mean, nearest
 
 # Within this a server says that it is there, or it counts as gone.
@@ -119,7 +119,7 @@ class Server:
     def ask(self, method: str, path: str, body: object = None, **options: Any) -> Json:
         """As `fetch`, in JSON both ways; without how long it took."""
         encoded = None if body is None else msgspec.json.encode(body)
-        answer = understood(_decode, self.fetch(method, path, encoded, **options))
+        answer = decode_or_refuse(_decode, self.fetch(method, path, encoded, **options))
         answer.pop("performance", None)
         return answer
 
@@ -133,7 +133,7 @@ class Server:
             body=msgspec.json.encode({**body, "idempotency_key": key}),
             wait_s=ANSWER_WITHIN_S,
         )
-        return understood(_decode, self._io.run(session.write(topic, request, key)))
+        return decode_or_refuse(_decode, self._io.run(session.write(topic, request, key)))
 
     def listed(self, path: str, key: str, **query: str) -> Iterator[Json]:
         """All entries of a list, page by page."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from topics.client.records import Accepted, AnyLoss, Lost, Position, Record, Restarted
-from topics.client.wire.effects import Call, Operation
+from topics.client.wire.effects import Attach, Call, Operation
 from topics.client.wire.session import Session
 
 if TYPE_CHECKING:
@@ -113,13 +113,11 @@ class Cursor:
 
     # --- for readers ------------------------------------------------------------------------------------
 
-    def _begin(
-        self, topic: str, session: Session, run: Callable[[Operation[Any]], Any] | None = None
-    ) -> Operation[None]:
+    def _begin(self, topic: str, session: Session) -> Operation[None]:
         """A reader of this topic starts to use it."""
         self._check_topic(topic)
-        self._run = run
         self._session = session
+        self._run = yield Attach(self)
         if not self._is_loaded and self.position is None:
             position: Any = yield from self._fetch(topic)
             if position is not None and not isinstance(position, Position):

@@ -9,13 +9,12 @@ import msgspec
 
 from topics.client.encoding import encode_json
 from topics.client.errors import Refused, loss_error
-from topics.client.operations.choice import OnLoss, check_ways_past
 from topics.client.operations.pages import Tombstone
-from topics.client.operations.reading import Ignored
-from topics.client.operations.settings import Wanted
+from topics.client.operations.reading import IgnoredLosses, OnLoss, check_ways_past
+from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Restarted
 from topics.client.wire.effects import Call, Operation, Request
-from topics.client.wire.session import Session, topic_path, understood
+from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
 ARROW = "application/vnd.apache.arrow.stream"
 # Of a table as `to_arrow` gives it, these are the server's to choose.
@@ -61,7 +60,7 @@ def needed(module: str) -> Any:
 
 
 class Columns:
-    def __init__(self, session: Session, topic: str, wanted: Wanted, ignored: Ignored) -> None:
+    def __init__(self, session: Session, topic: str, wanted: WantedTopic, ignored: IgnoredLosses) -> None:
         self._session = session
         self._topic = topic
         self._wanted = wanted
@@ -81,12 +80,12 @@ class Columns:
         batches = []
         for batch, notes in _batches(stream):
             if notes.tombstone is not None:
-                yield from self._meet(notes.tombstone, epoch, on_loss, ignore_loss)
+                yield from self._handle_loss(notes.tombstone, epoch, on_loss, ignore_loss)
             if batch.num_rows:
                 batches.append(batch)
         return pa.Table.from_batches(batches, stream.schema.remove_metadata())
 
-    def _meet(
+    def _handle_loss(
         self, tombstone: Tombstone, epoch: int, on_loss: OnLoss | None, ignore_loss: str | None
     ) -> Operation[None]:
         loss = tombstone.loss(self._topic, epoch, None)
@@ -97,8 +96,8 @@ class Columns:
         else:
             raise loss_error(loss)
         if isinstance(loss, Restarted) and tombstone.gap_to >= tombstone.gap_from:
-            # What the new life has lost already comes with the same word.
-            yield from self._meet(
+            # The same tombstone also tells what the new incarnation has lost already.
+            yield from self._handle_loss(
                 msgspec.structs.replace(tombstone, reason="mixed"), epoch, on_loss, ignore_loss
             )
 
@@ -132,7 +131,7 @@ class Columns:
         target = f"{topic_path(self._topic)}/append?{urlencode(query)}"
         request = Request(method="POST", target=target, body=body, content_type=ARROW)
         response = yield from self._session.write(self._topic, request, key)
-        return understood(_decode_answer, response)
+        return decode_or_refuse(_decode_answer, response)
 
 
 def _notes(metadata: Any) -> _Notes:

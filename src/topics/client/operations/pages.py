@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from topics.client.encoding import Codec, decode_json
+from topics.client.encoding import RAW, Codec, decode_json
 from topics.client.errors import InvalidData
 from topics.client.records import AnyLoss, Lost, Record, Restarted
 
@@ -96,6 +96,8 @@ class Batch(Generic[T]):
 
 
 def page_decoder(codec: Codec[Any]) -> Callable[[bytes], Page]:
+    if codec is RAW:
+        return _decode_bare_page
     return _decode_plain if codec.is_plain else _decode_typed
 
 
@@ -105,6 +107,13 @@ def records_of(codec: Codec[T], topic: str, page: Page) -> Batch[T]:
         return Batch(
             [
                 Record(topic, epoch, row.seq, row.ts, row.data, row.tag, row.node, row.meta)
+                for row in page.records
+            ]
+        )
+    if codec is RAW:
+        return Batch(
+            [
+                Record(topic, epoch, row.seq, row.ts, row.data, row.tag, row.node, row.meta or None)
                 for row in page.records
             ]
         )

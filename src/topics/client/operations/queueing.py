@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
@@ -12,13 +13,13 @@ import msgspec
 
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import InvalidData, LeaseLost, RecordGone, Refused, TopicsError, loss_error
-from topics.client.operations.choice import OnLoss
 from topics.client.operations.pages import Tombstone
-from topics.client.operations.settings import Wanted
+from topics.client.operations.reading import OnLoss
+from topics.client.operations.settings import WantedTopic
 from topics.client.records import AnyLoss
-from topics.client.wire.effects import Call, Operation, Request, Response
+from topics.client.wire.effects import Call, Operation, Pause, Request, Response
 from topics.client.wire.forks import tell_when_forked
-from topics.client.wire.session import Json, Session, topic_path, understood
+from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
 
 T = TypeVar("T")
 # The server's longest wait; longer ones are several.
@@ -60,8 +61,8 @@ class Lease(msgspec.Struct):
     ends: float  # by this process' own clock, which no correction of the time of day moves
 
 
-class Holding:
-    """What one client holds of the queues' jobs without having handed it out: threads may share it."""
+class ClaimedJobs:
+    """The jobs that a client has claimed and not handed out yet. Threads may share it."""
 
     def __init__(self) -> None:
         self._user_at_host = user_at_host()
@@ -106,13 +107,13 @@ class Claiming(Generic[T]):
     """What claims jobs of one queue for one client."""
 
     def __init__(
-        self, session: Session, topic: str, codec: Codec[T], wanted: Wanted, holding: Holding
+        self, session: Session, topic: str, codec: Codec[T], wanted: WantedTopic, claimed_jobs: ClaimedJobs
     ) -> None:
         self._session = session
         self.topic = topic
         self._codec = codec
         self._wanted = wanted
-        self._holding = holding
+        self._claimed_jobs = claimed_jobs
 
     def claim(
         self, limit: int, lease_ms: int | None, wait_s: float, on_loss: OnLoss | None
@@ -123,12 +124,12 @@ class Claiming(Generic[T]):
         yield from self._wanted.ensure()
         deadline = time.monotonic() + wait_s
         while True:
-            leases = self._holding.take(self.topic, limit)
+            leases = self._claimed_jobs.take(self.topic, limit)
             if not leases:
                 left = min(max(deadline - time.monotonic(), 0.0), LONGEST_WAIT_S)
                 leases, loss = yield from self._ask(limit, lease_ms, left)
                 if loss is not None:
-                    self._holding.keep(self.topic, leases)
+                    self._claimed_jobs.keep(self.topic, leases)
                     if on_loss is None:
                         raise loss_error(loss)
                     yield Call(on_loss, (loss,))
@@ -139,14 +140,14 @@ class Claiming(Generic[T]):
     def keep(self, leases: list[Lease]) -> None:
         """Jobs that nobody was given: for the next claim, or given back at the end."""
         if leases:
-            self._holding.keep(self.topic, leases)
+            self._claimed_jobs.keep(self.topic, leases)
 
     def _ask(
         self, limit: int, lease_ms: int | None, wait_s: float
     ) -> Operation[tuple[list[Lease], AnyLoss | None]]:
         # The topic's own lease may change at any time; what is asked for is known to the heartbeat.
         lease_ms = lease_ms or self._wanted.lease_ms or DEFAULT_LEASE_MS
-        node = self._holding.node
+        node = self._claimed_jobs.node
         body: Json = {"node": node, "max": limit, "lease_ms": lease_ms}
         if wait_s > 0:
             body["wait_ms"] = int(wait_s * 1000)
@@ -157,7 +158,7 @@ class Claiming(Generic[T]):
         response: Response = yield from self._session.fetch(request)
         # After a wait, the lease began somewhere in it: most likely now.
         began = time.monotonic() if wait_s else began
-        answer = understood(_decode_claim, response)
+        answer = decode_or_refuse(_decode_claim, response)
         lease_s = lease_ms / 1000
         leases = [Lease(row, node, lease_s, began + lease_s) for row in answer.claimed]
         told = answer.tombstone
@@ -171,7 +172,7 @@ class Claiming(Generic[T]):
                 jobs.append((lease, self._codec.decode(lease.row.data)))
             except ValueError as error:
                 others = [job[0] for job in jobs] + leases[index + 1 :]
-                self._holding.keep(self.topic, others)
+                self._claimed_jobs.keep(self.topic, others)
                 misfit = InvalidData(self.topic, lease.row.seq, str(error))
                 try:
                     yield from self.settle("nack", lease, {"error": error_text(misfit)})
@@ -195,6 +196,23 @@ class Claiming(Generic[T]):
             return  # by the attempt that was not answered
         raise LeaseLost(self.topic, seq)
 
+    def renew(self, lease: Lease, is_settled: Callable[[], bool]) -> Operation[bool]:
+        """Extend a lease until its job is settled; False if the lease is lost before that."""
+        # A job that the client held for a while has less of its lease left.
+        wait_s = min(lease.lease_s, max(lease.ends - time.monotonic(), 0.0)) / HEARTBEATS
+        more = {"lease_ms": int(lease.lease_s * 1000)}
+        while True:
+            yield Pause(wait_s)
+            if is_settled():
+                return True
+            wait_s = lease.lease_s / HEARTBEATS
+            try:
+                yield from self.settle("extend", lease, more, patience_s=wait_s)
+            except LeaseLost:
+                return is_settled()
+            except TopicsError:
+                pass  # the next attempt tells whether the lease has ended
+
     def _is_deleted(self, seq: int) -> Operation[bool]:
         try:
             yield from self._session.ask("GET", f"{topic_path(self.topic)}/records/{seq}")
@@ -205,11 +223,11 @@ class Claiming(Generic[T]):
         return False
 
 
-def give_back(session: Session, holding: Holding) -> Operation[None]:
+def give_back(session: Session, claimed_jobs: ClaimedJobs) -> Operation[None]:
     """Jobs that were never handed out are free again at once."""
-    for topic, leases in holding.take_all().items():
+    for topic, leases in claimed_jobs.take_all().items():
         body = {
-            "node": holding.node,
+            "node": claimed_jobs.node,
             "seqs": [lease.row.seq for lease in leases],
             "lease_ids": [lease.row.lease_id for lease in leases],
         }

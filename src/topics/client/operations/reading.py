@@ -1,9 +1,9 @@
-"""Reading a topic: pages of answers become records and losses, and a cursor follows.
+"""Reading a topic: requests pages, hands out their records and losses, and moves a cursor.
 
-    ask for a page  →  loss in front?  →  records, one by one  →  the cursor moves when one is done
+    request a page  →  hand out the loss at its beginning  →  hand out its records  →  move the cursor
 
-A gap is never passed by itself: `meet` raises it before anything behind it is handed out, unless the caller
-has said what is to become of losses.
+A loss is never passed silently: `handle_loss` raises before any later record is handed out, unless the caller
+has said how losses are passed.
 """
 
 import logging
@@ -11,13 +11,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from datetime import datetime
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlencode
+
+import msgspec
 
 from topics.client.cursors.cursor import Cursor, MemoryCursor, behind
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import loss_error
-from topics.client.operations.choice import Choice
 from topics.client.operations.pages import Batch, Page, page_decoder, records_of
 from topics.client.records import AnyLoss, Position, Record, Restarted
 from topics.client.wire.effects import (
@@ -31,19 +33,86 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
-from topics.client.wire.session import Json, Session, topic_path, understood
+from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
 
 T = TypeVar("T")
 PAGE_RECORDS = 1000
-# A page is in memory as JSON and as objects, which may be twenty times as large, and the next one is coming.
+# A page is in memory as JSON and as objects, which may be twenty times as large, beside the next page.
 PAGE_BYTES = 1 << 20
-# Below the server's own ceiling of 30 s, so that an idle connection is heard of now and then.
+# Below the server's limit of 30 s.
 WAIT_S = 25.0
 _log = logging.getLogger("topics")
 
 
-class Ignored:
-    """How many losses of a topic were passed with `ignore_loss`."""
+OnLoss: TypeAlias = Callable[[AnyLoss], Any]
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a topic is read, and how: the arguments of `read`, `tail` and `items`."""
+
+    from_seq: int | None = None
+    last: int | None = None
+    since: int | None = None
+    until: int | None = None
+    tag: str | None = None
+    node: str | list[str] | None = None
+    limit: int | None = None
+    follow: bool = False
+    idle_s: float | None = None
+    on_loss: OnLoss | None = None
+    ignore_loss: str | None = None
+    # Losses are items among the records, not errors.
+    yields_losses: bool = False
+    # Without a cursor and a beginning, begin at the head.
+    from_head: bool = False
+    # Ask the server to wait for more. A reader of several topics waits for their common stream instead.
+    waits: bool = True
+
+    def __post_init__(self) -> None:
+        check_ways_past(self.on_loss, self.ignore_loss)
+        for name in ("from_seq", "last", "limit"):
+            value: Any = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} is a number, not {value!r}")
+            if value < 0:
+                raise ValueError(f"{name} is 0 or more, not {value}")
+        beginnings = [name for name in ("from_seq", "last") if getattr(self, name) is not None]
+        if len(beginnings) > 1:
+            raise TypeError("give from_seq or last, not both")
+        if self.idle_s is not None and self.idle_s < 0:
+            raise ValueError("idle_s is 0 or more")
+
+    @property
+    def nodes(self) -> list[str]:
+        return [self.node] if isinstance(self.node, str) else list(self.node or ())
+
+
+def check_ways_past(on_loss: Any, ignore_loss: Any) -> None:
+    """Refuse two ways to pass losses at once, and `ignore_loss` without a reason."""
+    if ignore_loss is not None:
+        if not isinstance(ignore_loss, str):
+            raise TypeError("ignore_loss says why losses do not matter, as a text")
+        if not ignore_loss.strip():
+            raise ValueError("ignore_loss says why losses do not matter")
+        if on_loss is not None:
+            raise TypeError("give on_loss or ignore_loss, not both")
+    if on_loss is not None and not callable(on_loss):
+        raise TypeError("on_loss is a function that gets a Lost or a Restarted")
+
+
+def milliseconds(when: int | datetime | None) -> int | None:
+    """A time as the server writes it: milliseconds since 1970."""
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise ValueError("give times with their zone, such as datetime.now(UTC)")
+        return round(when.timestamp() * 1000)
+    return when
+
+
+class IgnoredLosses:
+    """The count of losses of a topic that `ignore_loss` has passed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -64,8 +133,8 @@ class Reading(Generic[T]):
         topic: str,
         codec: Codec[T],
         cursor: Cursor | None,
-        choice: Choice,
-        ignored: Ignored,
+        options: ReadOptions,
+        ignored: IgnoredLosses,
     ) -> None:
         self._session = session
         self._topic = topic
@@ -74,7 +143,7 @@ class Reading(Generic[T]):
             raise TypeError(f"a cursor is a FileCursor, say, and not {cursor!r}")
         self._is_given = cursor is not None
         self.cursor = cursor if cursor is not None else MemoryCursor()
-        self._choice = choice
+        self._options = options
         self._ignored = ignored
         # Behind which seq the next page begins, and in which life of the topic.
         self._seq = 0
@@ -82,7 +151,7 @@ class Reading(Generic[T]):
         self._uses_last = False
         # read() ends at the head of its first answer, however quickly others write.
         self._goal: int | None = None
-        self._left = choice.limit
+        self._left = options.limit
         self._begun: Any = None
         self._heard = time.monotonic()
         self._pid = os.getpid()
@@ -90,7 +159,7 @@ class Reading(Generic[T]):
         self._behind_page: Position | None = None
         self._known_epoch: int | None = None
         # Whether the last answer reached the head.
-        self.is_level = False
+        self.is_caught_up = False
 
     @property
     def memory(self) -> MemoryCursor | None:
@@ -104,21 +173,26 @@ class Reading(Generic[T]):
 
     # --- beginning --------------------------------------------------------------------------------------
 
-    def begin(self, run: Callable[[Operation[Any]], Any] | None = None) -> Operation[None]:
-        yield from self.cursor._begin(self._topic, self._session, run)
+    @property
+    def yields_losses(self) -> bool:
+        return self._options.yields_losses
+
+    def begin(self) -> Operation[None]:
+        """Load the cursor's position and find out where to begin."""
+        yield from self.cursor._begin(self._topic, self._session)
         position = self.cursor.position
-        choice = self._choice
+        options = self._options
         if position is not None:
             self._seq, self._epoch = position.seq, position.epoch
-        elif choice.from_seq is not None:
-            self._seq = choice.from_seq
-        elif choice.last is not None:
+        elif options.from_seq is not None:
+            self._seq = options.from_seq
+        elif options.last is not None:
             self._uses_last = True
-        elif choice.since is None:
+        elif options.since is None:
             yield from self._find_start()
 
     def _find_start(self) -> Operation[None]:
-        start = "head" if self._choice.from_head and not self._is_given else self.cursor.start
+        start = "head" if self._options.from_head and not self._is_given else self.cursor.start
         if start == "first":
             return
         state = yield from self._session.ask("GET", topic_path(self._topic) + "?touch=false")
@@ -148,7 +222,7 @@ class Reading(Generic[T]):
 
     def _cut(self, batch: Batch[T]) -> Batch[T]:
         """No more than was asked for."""
-        until = self._choice.until
+        until = self._options.until
         if until is not None:
             for index, record in enumerate(batch.records):
                 if record.ts >= until:
@@ -175,7 +249,7 @@ class Reading(Generic[T]):
                 response = None  # asked again below, patiently
         if response is None or response.status != 200:
             response = yield from self._session.fetch(self._request())
-        page = understood(page_decoder(self._codec), response)
+        page = decode_or_refuse(page_decoder(self._codec), response)
         yield from self._look_ahead(page)
         return page
 
@@ -186,7 +260,7 @@ class Reading(Generic[T]):
         self._known_epoch = self._epoch
         self._seq, self._epoch, self._uses_last = page.next_from_seq, page.epoch, False
         self._behind_page = Position(self._topic, page.epoch, page.next_from_seq)
-        self.is_level = page.caught_up
+        self.is_caught_up = page.caught_up
         if self._goal is None:
             self._goal = page.head_seq
         if self._ends_with(page):
@@ -198,7 +272,7 @@ class Reading(Generic[T]):
                 self._begun = None
 
     def _ends_with(self, page: Page) -> bool:
-        if not self._choice.follow:
+        if not self._options.follow:
             return page.caught_up or page.next_from_seq >= (self._goal or 0)
         return page.caught_up and not page.records and self._silence_left() == 0
 
@@ -211,28 +285,28 @@ class Reading(Generic[T]):
     def _silence_left(self) -> float:
         """How long there may still be nothing before the reader ends."""
         left = WAIT_S
-        if self._choice.idle_s is not None:
-            left = min(left, self._heard + self._choice.idle_s - time.monotonic())
-        if self._choice.until is not None:
-            left = min(left, self._choice.until / 1000 - time.time())
+        if self._options.idle_s is not None:
+            left = min(left, self._heard + self._options.idle_s - time.monotonic())
+        if self._options.until is not None:
+            left = min(left, self._options.until / 1000 - time.time())
         return max(left, 0.0)
 
     # --- requests ---------------------------------------------------------------------------------------
 
     def _request(self) -> Request:
-        choice = self._choice
-        wait_s = self._silence_left() if choice.follow and choice.waits else 0.0
-        if choice.tag is None and choice.since is None and not self._uses_last:
+        options = self._options
+        wait_s = self._silence_left() if options.follow and options.waits else 0.0
+        if options.tag is None and options.since is None and not self._uses_last:
             return self._diff(wait_s)
         query: list[tuple[str, Any]] = [("limit", self._page_limit()), ("include_tags", "true")]
-        query.append(("last", choice.last) if self._uses_last else ("from_seq", self._seq))
+        query.append(("last", options.last) if self._uses_last else ("from_seq", self._seq))
         if self._epoch is not None and not self._uses_last:
             query.append(("epoch", self._epoch))
-        if choice.tag is not None:
-            query.append(("tag", choice.tag))
-        if choice.since is not None:
-            query.append(("since", choice.since))
-        query += [("node", node) for node in choice.nodes]
+        if options.tag is not None:
+            query.append(("tag", options.tag))
+        if options.since is not None:
+            query.append(("since", options.since))
+        query += [("node", node) for node in options.nodes]
         if wait_s:
             query.append(("wait_ms", int(wait_s * 1000)))
         target = f"{topic_path(self._topic)}/records?{urlencode(query)}"
@@ -243,8 +317,8 @@ class Reading(Generic[T]):
         body["max_batch_bytes"] = PAGE_BYTES
         if self._epoch is not None:
             body["epoch"] = self._epoch
-        if self._choice.node is not None:
-            body["node"] = self._choice.nodes
+        if self._options.node is not None:
+            body["node"] = self._options.nodes
         if wait_s:
             body["wait_ms"] = int(wait_s * 1000)
         target = topic_path(self._topic) + "/diff"
@@ -255,18 +329,17 @@ class Reading(Generic[T]):
 
     # --- the cursor -------------------------------------------------------------------------------------
 
-    def meet(self, loss: AnyLoss) -> Operation[None]:
-        """A loss, where only records are wanted."""
-        choice = self._choice
-        if choice.on_loss is not None:
-            yield Call(choice.on_loss, (loss,))
-        elif choice.ignore_loss is not None:
-            self._ignored.note(loss, choice.ignore_loss)
+    def handle_loss(self, loss: AnyLoss) -> Operation[None]:
+        """Pass a loss in the way that the options say, or raise it."""
+        options = self._options
+        if options.yields_losses:
+            pass  # the reader has yielded it
+        elif options.on_loss is not None:
+            yield Call(options.on_loss, (loss,))
+        elif options.ignore_loss is not None:
+            self._ignored.note(loss, options.ignore_loss)
         else:
             raise loss_error(loss)
-        yield from self.pass_loss(loss)
-
-    def pass_loss(self, loss: AnyLoss) -> Operation[None]:
         self.cursor._advance(behind(loss))
         yield from self.cursor._flush()
 

@@ -60,8 +60,8 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(error.message) from None
 
 
-class Wanted:
-    """What a topic has to be like before the first write, push or claim."""
+class WantedTopic:
+    """The settings that a topic must have before the first write, push or claim."""
 
     def __init__(self, session: Session, topic: str, settings: Mapping[str, Any]) -> None:
         self._session = session

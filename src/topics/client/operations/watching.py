@@ -6,7 +6,7 @@ The stream carries no data: loss, lives and positions are the readers' business,
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,9 +14,8 @@ import msgspec
 
 from topics.client.cursors.cursor import Cursor
 from topics.client.encoding import Codec, codec_for
-from topics.client.operations.choice import Choice, OnLoss
 from topics.client.operations.pages import Batch
-from topics.client.operations.reading import Ignored, Reading
+from topics.client.operations.reading import IgnoredLosses, OnLoss, Reading, ReadOptions
 from topics.client.wire.address import path
 from topics.client.wire.effects import Broken, CloseStream, NotConnected, Open, Operation, Receive, Request
 from topics.client.wire.session import Session, refused_by
@@ -70,13 +69,9 @@ class Watching:
         self._stream: Any = None
         self._bell = Bell(readings)
 
-    @property
-    def cursors(self) -> list[Cursor]:
-        return [reading.cursor for reading in self._readings.values()]
-
-    def begin(self, run: Callable[[Operation[Any]], Any] | None = None) -> Operation[None]:
+    def begin(self) -> Operation[None]:
         for reading in self._readings.values():
-            yield from reading.begin(run)
+            yield from reading.begin()
 
     def next_turn(self) -> Operation[tuple[Reading[Any], Batch[Any]] | None]:
         """A page of one topic, and its reader; None after the silence that was asked for."""
@@ -87,7 +82,7 @@ class Watching:
                 batch = yield from reading.next_batch()
                 if batch is None:
                     continue
-                if not reading.is_level or batch.loss is not None:
+                if not reading.is_caught_up or batch.loss is not None:
                     self._waiting.append(name)
                 if batch.records or batch.loss is not None or batch.misfit is not None:
                     self._heard = time.monotonic()
@@ -153,11 +148,12 @@ def watching(
     on_loss: OnLoss | None,
     ignore_loss: str | None,
 ) -> Watching:
-    choice = Choice(
+    options = ReadOptions(
         follow=True, from_head=True, waits=False, idle_s=None, on_loss=on_loss, ignore_loss=ignore_loss
     )
     codec: Codec[Any] = codec_for(None)
     readings = {
-        name: Reading(session, name, codec, cursor, choice, Ignored()) for name, cursor in cursors.items()
+        name: Reading(session, name, codec, cursor, options, IgnoredLosses())
+        for name, cursor in cursors.items()
     }
     return Watching(readings, idle_s)

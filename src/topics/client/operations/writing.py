@@ -1,7 +1,6 @@
 """Writing: records to bytes, batches under way, and the key that makes a repeat harmless."""
 
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
@@ -10,12 +9,12 @@ import msgspec
 
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import TopicNotFound, TopicsError
-from topics.client.operations.settings import Wanted
+from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Draft
 from topics.client.wire.address import KEY_HEADER
 from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Request, Response
 from topics.client.wire.forks import tell_when_forked
-from topics.client.wire.session import Session, topic_path, understood
+from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
 T = TypeVar("T")
 MAX_BATCH_RECORDS = 10_000
@@ -46,7 +45,7 @@ def render(
 class Writing(Generic[T]):
     """Single writes and whole batches into one topic."""
 
-    def __init__(self, session: Session, topic: str, codec: Codec[T], wanted: Wanted) -> None:
+    def __init__(self, session: Session, topic: str, codec: Codec[T], wanted: WantedTopic) -> None:
         self._session = session
         self.new_key = session.new_key
         self.topic = topic
@@ -129,7 +128,7 @@ class Writing(Generic[T]):
                 response: Response = yield from self._session.write(
                     self.topic, request, key, begun, since, came
                 )
-                return understood(decode_ack, response)
+                return decode_or_refuse(decode_ack, response)
             except TopicNotFound:
                 if not self.wanted.is_given:
                     raise
@@ -153,10 +152,12 @@ class Sent:
 class Batching(Generic[T]):
     """Records gathered into batches, one under way while the next is filled. Order is kept.
 
-    Threads `add` at any time; all else is done by one of them at a time, to whom its writer gives the turn.
+    Threads or tasks `add` at any time. Everything else is done by one at a time, which holds `turn`.
     """
 
-    def __init__(self, writing: Writing[T], batch_bytes: int, linger_ms: float) -> None:
+    def __init__(
+        self, writing: Writing[T], batch_bytes: int, linger_ms: float, make_lock: Callable[[], Any]
+    ) -> None:
         if batch_bytes < 1 or linger_ms < 0:
             raise ValueError("batch_bytes is 1 or more, linger_ms 0 or more")
         self._writing = writing
@@ -175,9 +176,9 @@ class Batching(Generic[T]):
         self._has_ended = False
         self.count = 0
         self.last: Ack | None = None
-        # For threads: one batch at a time is handed over, so that order is kept and all wait for a server
-        # that is slower.
-        self.turn = threading.Lock()
+        # Only the holder of this lock sends, so that order is kept and writers wait for a slower server.
+        self._make_lock = make_lock
+        self.turn = make_lock()
         tell_when_forked(self)
 
     def add(self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None) -> bool:
@@ -268,8 +269,8 @@ class Batching(Generic[T]):
             self._has_ended, self._due = True, 0.0
 
     def forget_parent(self) -> None:
-        """Behind a fork: what was given before is in the parent's hands, which writes it."""
-        self.turn = threading.Lock()  # a thread of the parent may have had it
+        """After a fork, drop the records that the parent writes."""
+        self.turn = self._make_lock()  # a thread of the parent may hold the old one
         self._rows, self._bytes_left, self._sent = [], self._batch_bytes, None
 
     def _raise_failure(self) -> None:

@@ -4,8 +4,9 @@ import asyncio
 import inspect
 import ssl
 import threading
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from topics.client.wire.address import Address, render_keyed
@@ -14,6 +15,7 @@ from topics.client.wire.async_connection import Connection, broken
 from topics.client.wire.async_pool import Pool
 from topics.client.wire.effects import (
     Abandon,
+    Attach,
     Begin,
     Call,
     ClientClosed,
@@ -32,6 +34,9 @@ from topics.client.wire.effects import (
 from topics.client.wire.forks import tell_when_forked
 
 R = TypeVar("R")
+# Statements under `if IS_ASYNC:` are left out of the generated blocking modules, and so are definitions whose
+# names begin with `_aio_`.
+IS_ASYNC: Final = True
 
 
 def _ended(connection: Connection, error: BaseException) -> BaseException:
@@ -77,7 +82,10 @@ class AsyncIO:
         return self._pool().cursors
 
     async def run(self, operation: Operation[R], *, ends: bool = False) -> R:
-        """`ends`: what a reader has left to do at its end, which may come behind that of the client."""
+        """Run an operation to its end and return its result.
+
+        `ends` allows it after `close`: readers that end later still store their positions.
+        """
         pool = self._pool()
         if pool.is_closed and not ends:
             operation.close()
@@ -142,6 +150,11 @@ class AsyncIO:
         places.free -= 1
         return connection, connection.ask(data, now, self._timeout_s)
 
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the user's, which may be a coroutine function."""
+        result = function(*arguments)
+        return await result if inspect.isawaitable(result) else result
+
     async def _perform(self, pool: Pool, effect: Effect) -> Any:
         match effect:
             case Begin(request):
@@ -159,8 +172,9 @@ class AsyncIO:
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case Call(function, arguments):
-                result = function(*arguments)
-                return await result if inspect.isawaitable(result) else result
+                return await self.call(function, *arguments)
+            case Attach(cursor):
+                pool.cursors[id(cursor)] = cursor
         return None
 
     async def _begin(self, pool: Pool, request: Request) -> Connection:
@@ -209,3 +223,45 @@ class AsyncIO:
     async def close(self) -> None:
         self._pool().close()
         await asyncio.sleep(0)
+
+
+class BackgroundTask:
+    """An operation in a task of its own, which its caller stops in the end.
+
+    If the operation returns False, the caller is cancelled.
+    """
+
+    def __init__(self, io: AsyncIO, operation: Operation[bool]) -> None:
+        self._io = io
+        self._operation = operation
+        self._caller = asyncio.current_task()
+        # Whether the operation returned False before it was stopped.
+        self.has_failed = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        if not await self._io.run(self._operation):
+            self.has_failed = True
+            if self._caller is not None:
+                self._caller.cancel()
+
+    def has_cancelled(self, error: BaseException) -> bool:
+        """Whether the caller was cancelled by this task, and by nothing else."""
+        if not self.has_failed or not isinstance(error, asyncio.CancelledError):
+            return False
+        return self._caller is None or self._caller.uncancel() <= 0
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+async def run_in_tasks(work: Callable[[], Awaitable[None]], count: int, stop: Callable[[], None]) -> None:
+    """Run `work` in `count` tasks until all have ended. If one fails, stop all and raise its error."""
+    tasks = [asyncio.ensure_future(work()) for _ in range(count)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        # After a failure of one, or a cancellation: the jobs under way are finished.
+        stop()
+        await asyncio.wait(tasks)

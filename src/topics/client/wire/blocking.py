@@ -2,14 +2,17 @@
 
 import socket
 import ssl
+import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from topics.client.wire.address import Address
 from topics.client.wire.answers import AnswerParser, KnownHeads
 from topics.client.wire.effects import (
     Abandon,
+    Attach,
     Begin,
     Broken,
     Call,
@@ -118,8 +121,17 @@ class Blocking:
         self._known: KnownHeads = {}
         self._is_closed = False
 
-    def run(self, operation: Operation[R], *, ends: bool = False) -> R:
-        """`ends`: what a reader has left to do at its end, which may come behind that of the client."""
+    def run(
+        self,
+        operation: Operation[R],
+        *,
+        ends: bool = False,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> R:
+        """Run an operation to its end and return its result.
+
+        `ends` allows it after `close`: readers that end later still store their positions.
+        """
         if self._is_closed and not ends:
             operation.close()
             raise ClientClosed
@@ -137,11 +149,15 @@ class Blocking:
                     request = effect.request
                     value = self._finish(*self._begin(request), request.wait_s)
                 else:
-                    value = self._perform(effect)
+                    value = self._perform(effect, pause)
             except BaseException as error:
                 failure = error
 
-    def _perform(self, effect: Effect) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the user's."""
+        return function(*arguments)
+
+    def _perform(self, effect: Effect, pause: Callable[[float], None]) -> Any:
         match effect:
             case Begin(request):
                 return (*self._begin(request), request.wait_s)
@@ -156,9 +172,11 @@ class Blocking:
             case CloseStream(stream):
                 stream.close()
             case Pause(seconds):
-                time.sleep(seconds)
+                pause(seconds)
             case Call(function, arguments):
                 return function(*arguments)
+            case Attach():
+                return self.run
         return None
 
     def _begin(self, request: Request) -> tuple[_Connection, Request]:
@@ -228,3 +246,66 @@ class Blocking:
         # A client that was dropped instead of closed leaves no sockets behind.
         if hasattr(self, "_idle"):
             self.close()
+
+
+class _Stopped(BaseException):
+    """Raised into an operation in the background when it is no longer needed."""
+
+
+class BackgroundThread:
+    """An operation in a thread of its own, which its caller stops in the end."""
+
+    def __init__(self, io: Blocking, operation: Operation[bool]) -> None:
+        self._io = io
+        self._operation = operation
+        self._stop = threading.Event()
+        # Whether the operation returned False before it was stopped.
+        self.has_failed = False
+        self._thread = threading.Thread(target=self._run, name="topics-background", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.has_failed = not self._io.run(self._operation, pause=self._pause)
+        except _Stopped:
+            pass
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise _Stopped
+
+    def has_cancelled(self, error: BaseException) -> bool:
+        """False: a thread cannot interrupt its caller."""
+        return False
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def run_in_threads(work: Callable[[], None], count: int, stop: Callable[[], None]) -> None:
+    """Run `work` in `count` threads until all have ended. If one fails, stop all and raise its error."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+            stop()
+
+    threads = [
+        threading.Thread(target=run, name=f"topics-worker-{number}", daemon=True) for number in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        # After an interruption: the jobs under way are finished.
+        stop()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]

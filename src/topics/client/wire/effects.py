@@ -97,5 +97,15 @@ class Call(msgspec.Struct, frozen=True):
     arguments: tuple[Any, ...] = ()
 
 
-Effect: TypeAlias = Exchange | Begin | Finish | Abandon | Open | Receive | CloseStream | Pause | Call
+class Attach(msgspec.Struct, frozen=True):
+    """A reader begins to use a cursor.
+
+    Gives the function that runs operations for the cursor's `commit`; None on asyncio, where `commit` cannot
+    wait and the reader or the client's `close` stores the position.
+    """
+
+    cursor: Any
+
+
+Effect: TypeAlias = Exchange | Begin | Finish | Abandon | Open | Receive | CloseStream | Pause | Call | Attach
 Operation: TypeAlias = Generator[Effect, Any, R]

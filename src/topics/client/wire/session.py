@@ -35,15 +35,15 @@ R = TypeVar("R")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def refuse_odd_times(timeout_s: float, retry_s: float) -> None:
-    """Raises `ValueError`. No socket waits for ever, and NaN is neither below nor above anything."""
+def check_times(timeout_s: float, retry_s: float) -> None:
+    """Raise `ValueError` on times that no socket can wait. The comparisons are false for NaN."""
     if not 0 < timeout_s <= TIMEOUT_MAX:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     if not retry_s >= 0:
         raise ValueError(f"retry_s is 0 or more, not {retry_s}")
 
 
-class _Patience:
+class RetryBudget:
     """When to try again, and until when."""
 
     def __init__(self, seconds: float, since: float | None = None) -> None:
@@ -91,7 +91,7 @@ class Session:
         """Something that may be repeated without harm."""
         encoded = None if body is None else encode_json(body)
         request = Request(method=method, target=target, body=encoded, headers=headers)
-        return understood(_decode, (yield from self.fetch(request, patience_s, broken)))
+        return decode_or_refuse(_decode, (yield from self.fetch(request, patience_s, broken)))
 
     def fetch(
         self,
@@ -100,7 +100,7 @@ class Session:
         broken: list[Exception] | None = None,
     ) -> Operation[Response]:
         """`broken` gets the attempts that were sent and not answered: what they did is not known."""
-        patience = _Patience(self.retry_s if patience_s is None else patience_s)
+        patience = RetryBudget(self.retry_s if patience_s is None else patience_s)
         while True:
             asked_s = 0.0
             failure: TopicsError
@@ -135,7 +135,7 @@ class Session:
         `begun` is a first attempt that was sent already, at the time `since`, and `came` what came of it;
         without either, nobody has waited for that.
         """
-        patience: _Patience | None = None  # most writes need none
+        patience: RetryBudget | None = None  # most writes need none
         first_at = began = time.monotonic()
         sent_at: float | None = None  # of the first attempt whose outcome is unknown
         if since is not None:
@@ -171,7 +171,7 @@ class Session:
                 sent_at = began if sent_at is None else sent_at
                 failure = error
             if patience is None:
-                patience = _Patience(self.retry_s, first_at)
+                patience = RetryBudget(self.retry_s, first_at)
             pause = patience.next_pause(asked_s)
             if pause is None:
                 raise failure if sent_at is None else self._uncertain(topic, key)
@@ -182,7 +182,7 @@ class Session:
 
     def _confirm(self, topic: str, response: Response, sent_at: float, key: str) -> Operation[None]:
         """A repeat that was not recognised is sure to be the only one if keys were still remembered then."""
-        if not understood(_decode, response).get("deduped") and (
+        if not decode_or_refuse(_decode, response).get("deduped") and (
             yield from self._is_forgotten(topic, sent_at)
         ):
             raise self._uncertain(topic, key)
@@ -197,7 +197,7 @@ class Session:
             return False  # nothing can be repeated now either
         if response.status != 200:
             return False
-        state = understood(_decode, response)
+        state = decode_or_refuse(_decode, response)
         kept_ms = min(
             state["config"]["idempotency_window_ms"], state.get("idempotency_kept_ms", float("inf"))
         )
@@ -229,7 +229,7 @@ def refused_by(response: Response) -> Refused | None:
         return Refused(response.status, "unknown", text, None, request_id)
 
 
-def understood(decode: Callable[[bytes], R], response: Response) -> R:
+def decode_or_refuse(decode: Callable[[bytes], R], response: Response) -> R:
     """An answer that says what it should; other programs answer as well, and so do proxies."""
     try:
         return decode(response.body)
