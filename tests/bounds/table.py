@@ -423,7 +423,14 @@ COLLECTIONS = {
         "AppendOp.writes": "waiting changes",
     },
     "log/write/commit_loop.py": {"CommitLoop._quiet": FIXED},
-    "log/write/commit_queue.py": {"CommitQueue._pending": "waiting changes"},
+    "log/write/commit_queue.py": {
+        "CommitQueue._pending": "waiting changes",
+        "CommitQueue.waiting": "waiting changes",
+        "HeldBack.ops": "waiting changes",
+        "HeldBack._topics": "max_topics",
+        "Effects.unsynced": "waiting changes",
+        "Effects._syncing": "waiting changes",
+    },
     "log/write/group.py": {"GroupOp.members": "parts of a commit"},
     "log/write/idempotency.py": {
         "KeyChunk.digests": "idempotency keys",
@@ -433,11 +440,8 @@ COLLECTIONS = {
         "TopicKeys.waiters": "max_connections",
     },
     "log/write/refusals.py": {
-        "Refusals.waiting": "waiting changes",
-        "Refusals._held": "waiting changes",
-        "Refusals._held_topics": "max_topics",
-        "Refusals.unsynced": "waiting changes",
-        "Refusals._syncing": "waiting changes",
+        "Unfinished.written": "waiting changes",
+        "Unfinished.unwritten": "waiting changes",
     },
     "log/write/segment_import.py": {
         "ImportFiles._full": "size of a body",

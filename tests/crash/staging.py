@@ -64,12 +64,12 @@ class Staging:
         if world.queue.failure is not None or any(world.engine.find(name) is None for name in rows):
             return None
         self._stopped = []
-        world.queue.wake = lambda: self._wake(world)
+        world.queue.wake_with(lambda: self._wake(world))
         world.here.stages.large_bytes = 0 if is_large else LARGE_BYTES
         try:
             return self._run(self._commit(world, identity, rows, stage, meanwhile))
         finally:
-            world.queue.wake = lambda: None
+            world.queue.wake_with(lambda: None)
 
     def _wake(self, world: World) -> None:
         self._loop.call_soon(self._turn, world)

@@ -192,7 +192,7 @@ def test_removals_and_checkpoints_go_on(world: World) -> None:
     world.checkpoint()
     assert world.here.checkpointer.passes == before + 1
     assert world.engine.find("capped") is None
-    assert not world.queue.is_stuck
+    assert not world.queue.refusals.is_stuck
     everything_is_as_the_model_says(world)
     restart(world, power=True)
 

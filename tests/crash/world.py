@@ -120,19 +120,19 @@ class World:
         """A sync runs beside the loop: it is done on the disk, and nobody has been told."""
         if self._ticket is None and self.queue.failure is None:
             self.queue.flush()
-            if self.queue.wants_sync:
-                ticket = self.queue.begin_sync()
+            if self.queue.effects.unsynced:
+                ticket = self.queue.effects.begin_sync()
                 try:
                     ticket.run()
                 except OSError as error:
-                    self.queue.finish_sync(ticket, error)
+                    self.queue.effects.finish_sync(ticket, error)
                 else:
                     self._ticket = ticket
 
     def finish_sync(self) -> None:
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
-            self.queue.finish_sync(ticket)
+            self.queue.effects.finish_sync(ticket)
 
     def ack(self, event: Event, op: Op | Appended | None, topic: Topic) -> None:
         """What class fsync acknowledges is safe: that is the promise. The rest is where a sync was seen."""
@@ -410,7 +410,7 @@ class World:
                 engine.reserve.make(engine.settings.disk_reserve_bytes or 0)
                 engine.resume_writes()
             else:
-                self.queue.try_again()
+                self.queue.refusals.try_again()
 
     # --- upkeep -----------------------------------------------------------------------------------------
 

@@ -176,7 +176,7 @@ def test_those_that_are_on_their_way_count(lab: CursorLab, monkeypatch: pytest.M
     assert [cursor.consumer for cursor, _ in answers] == ["c", "d", "c"]
     assert not lab.cursors._coming
     put("d", "b")
-    lab.engine.queue.end(WritesOff.STORAGE_FAILED, "the disk refuses")
+    lab.engine.queue.refusals.end(WritesOff.STORAGE_FAILED, "the disk refuses")
     assert isinstance(answers[-1], ApiError)
     assert not lab.cursors._coming
 

@@ -98,7 +98,7 @@ def test_those_that_are_on_their_way_count(lab: PipelineLab, monkeypatch: pytest
     assert [report.name for report, _ in answers] == ["a", "b"]
     lab.forget("a")
     tell("c")
-    lab.engine.queue.end(WritesOff.STORAGE_FAILED, "the disk refuses")
+    lab.engine.queue.refusals.end(WritesOff.STORAGE_FAILED, "the disk refuses")
     assert isinstance(answers[-1], ApiError)
     assert lab.pipelines._coming == 0
 

@@ -210,7 +210,7 @@ def test_a_mark_that_was_under_way_when_the_clock_was_set_back_covers_nothing(la
     lab.clock.advance(AHEAD_MS - 1)
     engine.clock_mark.extend(engine.now())
     engine.queue.flush()
-    assert engine.queue.wants_sync
+    assert engine.queue.effects.unsynced
     lab.clock.step(-TEN_DAYS_MS)
     assert engine.now() == lab.clock.now_ms()
     engine.queue.sync_now()

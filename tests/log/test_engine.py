@@ -107,10 +107,10 @@ def test_a_start_that_cannot_be_finished_yet_takes_no_writes(lab: Lab) -> None:
 def test_no_mark_is_asked_for_where_not_even_removals_find_room(lab: Lab) -> None:
     asked: list[int] = []
     lab.engine.queue.note_full()
-    lab.engine.queue.is_stuck = True
+    lab.engine.queue.refusals.is_stuck = True
     lab.engine._submit_mark(1, lambda: asked.append(1))
     assert not lab.engine.queue.waiting
-    lab.engine.queue.try_again()
+    lab.engine.queue.refusals.try_again()
     lab.engine._submit_mark(1, lambda: asked.append(2))
     lab.engine.queue.sync_now()
     assert asked == [2]

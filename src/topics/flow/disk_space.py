@@ -127,7 +127,7 @@ class DiskSpace:
             await asyncio.to_thread(self.make_reserve)
             engine.resume_writes()
         else:
-            engine.queue.try_again()
+            engine.queue.refusals.try_again()
 
     async def _look_ahead(self) -> None:
         now = self._clock_s()

@@ -287,7 +287,7 @@ class Upkeep:
         except OSError as error:
             self._engine.queue.give_up(error)
         else:
-            self._engine.queue.note_sync(ticket)
+            self._engine.queue.effects.note_sync(ticket)
 
     async def stop(self) -> None:
         # Not in the middle of a pass: its thread would go on writing files beside the last checkpoint.

@@ -44,28 +44,28 @@ class Engine(Core):
 
     def end_writes(self, off: WritesOff, why: str) -> None:
         """Nothing is acknowledged from now on until a restart, also what is on its way. Reads go on."""
-        self.queue.end(off, why)
+        self.queue.refusals.end(off, why)
 
     def hold_until(self, finish_start: Callable[[], bool]) -> None:
         """There was no room for the last of what a start writes: reads are served, and all else waits."""
         self._finish_start = finish_start
-        self.queue.hold()
+        self.queue.refusals.hold()
 
     def resume_writes(self) -> None:
         """There is room on the disk again: what is owed to the journal goes first."""
-        self.queue.try_again()
+        self.queue.refusals.try_again()
         if self._finish_start is not None:
             if not self._finish_start():
                 return
             self._finish_start = None
-            self.queue.let_go()
+            self.queue.refusals.let_go()
         self.clock_mark.catch_up()
         for topic in tuple(self.owed_lines):
             self.owed_lines.discard(topic)
             if not topic.dropped:
                 self.note_lines(topic)
-        if not self.queue.is_stuck:
-            self.queue.resume()
+        if not self.queue.refusals.is_stuck:
+            self.queue.refusals.resume()
 
     @property
     def queue_depth(self) -> int:
@@ -101,7 +101,7 @@ class Engine(Core):
         return self.queue.failure is None and self.queue.note_synced([_mark(ms)])
 
     def _submit_mark(self, ms: int, done: Callable[[], None]) -> None:
-        if self.queue.is_stuck:
+        if self.queue.refusals.is_stuck:
             return
         self.queue.submit(CallbackOp([_mark(ms)], None, lambda _: done(), lambda _: None, sync=True))
 
@@ -110,7 +110,7 @@ class Engine(Core):
         shown_ms = self.shown_time.floor_ms
         if self._may_write_again:
             # What waits was asked for at the time before, and has to stand before it in the journal.
-            if self.queue.is_stuck or self.queue.has_unwritten:
+            if self.queue.refusals.is_stuck or self.queue.has_unwritten:
                 return False
             lines = [(topic.id, topic.cap_hi, topic.ttl_hi) for topic in self.by_id.values() if topic.ttl_hi]
             payload = msgspec.msgpack.encode((shown_ms, lines))

@@ -105,6 +105,14 @@ class Topic(Watermarks):
         """A reader asked for copies of its records."""
         self.copies_read_steady_ms = steady_ms
 
+    def wait_for_sync(self) -> None:
+        """An operation of this topic waits for a sync: later ones do not overtake it."""
+        self.pending_sync += 1
+
+    def note_sync(self) -> None:
+        """The sync is over that an operation of this topic has waited for."""
+        self.pending_sync -= 1
+
     def feed_from(self, source: "Topic | None") -> None:
         self.source = source
 

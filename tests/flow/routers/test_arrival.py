@@ -73,9 +73,9 @@ def test_a_sync_under_way_is_not_waited_for_twice(lab: RouterLab) -> None:
     lab.route("r", "a", "b")
     lab.write("a", 1)
     lab.routers.forward(lambda: False)
-    under_way = lab.engine.queue.begin_sync()
+    under_way = lab.engine.queue.effects.begin_sync()
     assert lab.data("b") == [1]
-    lab.engine.queue.finish_sync(under_way)
+    lab.engine.queue.effects.finish_sync(under_way)
     assert lab.topic("b").head == lab.topic("b").assigned == 1
     assert lab.topic("b").pending_sync == 0
 

@@ -308,7 +308,7 @@ def test_a_checkpoint_never_misses_what_a_reader_wrote_while_it_waited(tmp_path:
         append(lab.engine, "a", b'{"records":[{"data":1}]}', written, pytest.fail)
         queue.flush()
         await commit.pause()
-        assert not queue.wants_sync
+        assert not queue.effects.unsynced
         assert lab.topic("b").head == 1
         commit.resume()
         commit.close()

@@ -56,7 +56,7 @@ def test_a_step_that_finds_no_room_is_taken_back_whole(lab: RouterLab, exactly_o
     assert lab.engine.totals.pending_bytes == 0
     # What a client writes now gets these seqs, and is looked through for keys.
     assert router.keys_scanned <= dest.assigned
-    lab.engine.queue.resume()
+    lab.engine.queue.refusals.resume()
     assert lab.write("b", "direct").first_seq == 2
     lab.pulls = True
     assert lab.data("b") == [0, "direct", 3, 4, 5]
@@ -77,7 +77,7 @@ def test_a_reader_is_not_refused_because_its_copies_cannot_be_made(lab: RouterLa
         lab.routers.pull(lab.topic("b"))
     assert refused == ["disk_full"]
     assert lab.topic("b").assigned == 0
-    lab.engine.queue.resume()
+    lab.engine.queue.refusals.resume()
     lab.pulls = True
     assert lab.data("b") == [1]
 
@@ -89,6 +89,6 @@ def test_a_step_that_the_background_could_not_make_is_still_owed(lab: RouterLab)
     with full_disk(lab):
         lab.routers.forward(lambda: False)
     assert lab.topic("b").assigned == 0
-    lab.engine.queue.resume()
+    lab.engine.queue.refusals.resume()
     lab.background()
     assert lab.data("b") == [1]

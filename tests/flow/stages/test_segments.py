@@ -393,7 +393,7 @@ def test_an_append_that_is_refused_takes_a_commit_behind_it_along(
         others.flush()
         lab.engine.journal.write = write  # type: ignore[method-assign]
         if is_over:
-            lab.engine.queue.resume()
+            lab.engine.queue.refusals.resume()
 
     meanwhile(flush)
 
@@ -408,7 +408,7 @@ def test_an_append_that_is_refused_takes_a_commit_behind_it_along(
     # Nor is it counted, or a place kept for its identity.
     assert lab.engine.counters.frames == written
     assert not any(owner.under_way for owner in lab.stages.identities._owners.values())
-    lab.engine.queue.resume()
+    lab.engine.queue.refusals.resume()
     assert lab.write("a", "after").first_seq == 2
 
 

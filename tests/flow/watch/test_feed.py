@@ -147,11 +147,11 @@ def test_strong_watchers_wait_for_the_disk(play: Callable[[Scenario], None]) -> 
         assert strong.heard() == []
         # It asked for a sync. More arrives meanwhile, and is not covered by that one.
         engine.queue.flush()
-        ticket = engine.queue.begin_sync()
+        ticket = engine.queue.effects.begin_sync()
         append(w.lab.engine, "t", b'{"records":[{"data":3}]}', lambda op: None, _unexpected)
         engine.queue.flush()
         ticket.run()
-        engine.queue.finish_sync(ticket)
+        engine.queue.effects.finish_sync(ticket)
         await w.settle()
         assert strong.heard() == [("record", [1, 2])]
         assert eventual.heard() == [("record", [3]), ("caught-up", 3)]

@@ -236,7 +236,7 @@ def test_or_if_journal_can(lab: Lab) -> None:
         journal.kept_from = kept_from
         assert lab.checkpointer.is_due() == is_due
     journal.kept_from = None
-    lab.engine.queue.resume()
+    lab.engine.queue.refusals.resume()
     lab.write("t", 2)
     (run,) = lab.topic("t").runs[1:]
     assert run.start_position >= end

@@ -39,7 +39,7 @@ class Desk:
         self.wakes = 0
         self.done: list[str] = []
         self.failed: list[str] = []
-        self.queue.wake = self._woken
+        self.queue.wake_with(self._woken)
 
     def _woken(self) -> None:
         self.wakes += 1
@@ -138,17 +138,17 @@ def test_nothing_overtakes_an_earlier_one_of_its_topic_that_waits_for_a_sync(
 ) -> None:
     desk.submit("first", sync=True, topic="t")
     desk.queue.flush()
-    ticket = desk.queue.begin_sync() if is_under_way else None
+    ticket = desk.queue.effects.begin_sync() if is_under_way else None
     desk.submit("second", topic="t")
     desk.queue.flush()
     assert desk.done == []
     if ticket is not None:
         ticket.run()
-        desk.queue.finish_sync(ticket)
+        desk.queue.effects.finish_sync(ticket)
         assert desk.done == ["first"]
-    last = desk.queue.begin_sync()
+    last = desk.queue.effects.begin_sync()
     last.run()
-    desk.queue.finish_sync(last)
+    desk.queue.effects.finish_sync(last)
     assert desk.done == ["first", "second"]
 
 
@@ -157,12 +157,12 @@ def test_what_asks_for_a_sync_takes_effect_after_it(desk: Desk) -> None:
     desk.submit("quick")
     desk.queue.flush()
     assert desk.done == ["quick"]
-    assert desk.queue.wants_sync
-    ticket = desk.queue.begin_sync()
+    assert desk.queue.effects.unsynced
+    ticket = desk.queue.effects.begin_sync()
     desk.submit("later", sync=True)
     desk.queue.flush()
     ticket.run()
-    desk.queue.finish_sync(ticket)
+    desk.queue.effects.finish_sync(ticket)
     assert desk.done == ["quick", "slow"]
     desk.queue.sync_now()
     assert desk.done == ["quick", "slow", "later"]
@@ -185,9 +185,9 @@ def test_syncs_are_counted_by_what_they_took(desk: Desk, monkeypatch: pytest.Mon
     for micros in (40, 50, 51, 200_000):
         desk.submit("op", sync=True)
         desk.queue.flush()
-        ticket = desk.queue.begin_sync()
+        ticket = desk.queue.effects.begin_sync()
         now[0] += (micros + 0.5) / 1e6
-        desk.queue.finish_sync(ticket)
+        desk.queue.effects.finish_sync(ticket)
     syncs = desk.queue.counters.syncs_us
     assert desk.queue.counters.fsyncs == 4
     assert syncs.total == 40 + 50 + 51 + 200_000
@@ -337,9 +337,9 @@ def test_an_operation_knows_how_long_its_sync_took(desk: Desk, monkeypatch: pyte
         op = desk.op("op", sync=True)
         desk.queue.submit(op)
         desk.queue.flush()
-        ticket = desk.queue.begin_sync()
+        ticket = desk.queue.effects.begin_sync()
         now[0] += took_s
-        desk.queue.finish_sync(ticket)
+        desk.queue.effects.finish_sync(ticket)
         assert op.fsync_ms == fsync_ms
 
 
@@ -349,7 +349,7 @@ def test_one_that_was_synced_for_a_reader_knows_it_too(desk: Desk, monkeypatch: 
     desk.queue.submit(op)
     monkeypatch.setattr(commit_queue.time, "perf_counter", lambda: next(times))
     desk.queue.flush()
-    desk.queue.sync_inline()
+    desk.queue.effects.sync_for_reader()
     assert op.fsync_ms == 250.0
 
 

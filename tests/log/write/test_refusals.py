@@ -22,7 +22,7 @@ def test_routers_forward_as_long_as_more_than_half_of_the_reserve_is_there(lab: 
     assert not queue.may_forward
     reserve.size += 1
     assert queue.may_forward
-    queue.resume()
+    queue.refusals.resume()
     assert queue.off is None
     queue.give_up(OSError("the disk is gone"))
     assert not queue.may_forward
@@ -30,7 +30,7 @@ def test_routers_forward_as_long_as_more_than_half_of_the_reserve_is_there(lab: 
 
 def test_a_full_disk_is_told_once_and_is_over_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     queue = lab.engine.queue
-    queue.resume()
+    queue.refusals.resume()
     for _ in range(2):
         queue.note_full()
     assert queue.off is WritesOff.DISK_FULL
@@ -38,7 +38,7 @@ def test_a_full_disk_is_told_once_and_is_over_once(lab: Lab, caplog: pytest.LogC
         lab.write("t", 1)
     assert refusal.value.code == "disk_full"
     for _ in range(2):
-        queue.resume()
+        queue.refusals.resume()
     assert lab.write("t", 1).first_seq == 1
     told = [record.getMessage() for record in caplog.records if "disk" in record.getMessage()]
     assert [message.partition(":")[0] for message in told] == [
@@ -52,18 +52,22 @@ def test_without_a_reserve_not_even_removals_are_taken_until_there_may_be_room(l
     queue = lab.engine.queue
     queue.note_full()
     assert lab.delete("t", before=2) == 1, "it makes the log smaller"
-    queue.is_stuck = True
+    queue.refusals.is_stuck = True
     with pytest.raises(ApiError) as refusal:
         lab.delete("t", before=3)
     assert refusal.value.code == "disk_full"
-    queue.try_again()
+    queue.refusals.try_again()
     assert lab.delete("t", before=3) == 1
 
 
 def test_the_first_final_reason_is_the_one_that_is_told(lab: Lab) -> None:
     queue = lab.engine.queue
-    queue.end(WritesOff.DIRECTORY_REPLACED, "the directory is another one")
-    for later in (lambda: queue.end(WritesOff.STORAGE_FAILED, "later"), queue.note_full, queue.resume):
+    queue.refusals.end(WritesOff.DIRECTORY_REPLACED, "the directory is another one")
+    for later in (
+        lambda: queue.refusals.end(WritesOff.STORAGE_FAILED, "later"),
+        queue.note_full,
+        queue.refusals.resume,
+    ):
         later()
         assert queue.off is WritesOff.DIRECTORY_REPLACED
         with pytest.raises(ApiError, match="the directory is another one; writes are off until restart"):

@@ -280,7 +280,7 @@ class Routers:
         queue = self._engine.queue
         # Called back in the middle of a commit, it would overtake what is still to take effect: the
         # background pass follows at once.
-        if not behind or queue.applying or not queue.may_forward:
+        if not behind or queue.effects.are_running or not queue.may_forward:
             return
         # Just these: other destinations of the same source can wait for the background.
         source = behind[0].source
@@ -289,7 +289,7 @@ class Routers:
                 break
         queue.flush()
         if any(router.cursor < router.sent for router in behind):
-            queue.sync_inline()
+            queue.effects.sync_for_reader()
 
     def pull_from(self, source: Topic) -> None:
         """Forward what a topic owes before it goes."""

@@ -25,7 +25,7 @@ from topics.log.extension import Extension
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.segment_store import entry_of
-from topics.log.seal.snapshot_state import GONE_TIMES, Part, SnapshotState, encode_snapshot, encode_topic
+from topics.log.seal.snapshot_state import Part, SnapshotState, encode_snapshot, encode_topic
 from topics.storage import Segment, SegmentDamaged
 
 # A checkpoint starts when this much was written since the last one, even if no run is full.
@@ -96,7 +96,6 @@ class Checkpointer:
         self._known_damage = 0
         # The encoded state of every topic, as it was when it was last looked at.
         self._states: dict[int, bytes] = {}
-        self._is_timed = False
         # How many have been made so far.
         self.passes = 0
 
@@ -164,9 +163,7 @@ class Checkpointer:
             if topic is None:
                 self._states.pop(topic_id, None)
             elif topic.committed:
-                state = topic.capture()
-                self._is_timed |= bool(state.gone_times)
-                self._states[topic_id] = encode_topic(state)
+                self._states[topic_id] = encode_topic(topic.capture())
             else:
                 waiting.append(topic_id)
         changed.update(waiting)
@@ -193,7 +190,7 @@ class Checkpointer:
             engine.next_segment,
             now,
             [],
-            _dumped(engine.extensions) | ({GONE_TIMES: True} if self._is_timed else {}),
+            _dumped(engine.extensions),
         )
         return encode_snapshot(state, list(self._states.values())), replay_from
 

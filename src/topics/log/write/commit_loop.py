@@ -126,13 +126,14 @@ class CommitLoop:
         # Until then the brake holds the next group back, by the loop's clock.
         self._held_until = 0.0
         self._queue = engine.queue
+        self._effects = engine.queue.effects
         self._journal = engine.journal
         self._loop = loop
         self._busy = False
         self._paused = 0
         self._quiet: list[asyncio.Future[None]] = []
         self._kernel = _kernel_sync(loop)
-        self._queue.wake = self._schedule
+        self._queue.wake_with(self._schedule)
         if self._queue.wants_flush:
             self._schedule()
 
@@ -163,7 +164,7 @@ class CommitLoop:
             else:
                 queue.flush()
                 self.hold_next()
-        if not self._busy and (queue.unsynced or journal.position - journal.synced > TRICKLE_BYTES):
+        if not self._busy and (self._effects.unsynced or journal.position - journal.synced > TRICKLE_BYTES):
             self._sync_if_wanted()
 
     def held_s(self) -> float:
@@ -204,7 +205,7 @@ class CommitLoop:
         self._tick()
 
     def _sync_if_wanted(self) -> None:
-        if self._busy or not (self._queue.wants_sync or self._too_much_unsynced()):
+        if self._busy or not (self._effects.unsynced or self._too_much_unsynced()):
             return
         self._start_sync()
 
@@ -214,7 +215,7 @@ class CommitLoop:
 
     def _start_sync(self) -> None:
         self._busy = True
-        ticket = self._queue.begin_sync()
+        ticket = self._effects.begin_sync()
         journal = self._journal
         if self._kernel is not None and journal.only_current_unsynced:
             try:
@@ -239,10 +240,10 @@ class CommitLoop:
             self._busy = True
             self._sync_in_thread(ticket)
             return
-        self._queue.finish_sync(ticket, error)
-        if self._queue.wants_sync or self._queue.wants_flush:
+        self._effects.finish_sync(ticket, error)
+        if self._effects.unsynced or self._queue.wants_flush:
             if self._paused:
-                self._start_sync() if self._queue.wants_sync else self._announce_quiet()
+                self._start_sync() if self._effects.unsynced else self._announce_quiet()
             else:
                 self._schedule()
         else:
@@ -255,7 +256,7 @@ class CommitLoop:
         self._paused += 1
         self._queue.settle()
         # Again and again: a reader that brings a derived topic up to date may have written meanwhile.
-        while self._busy or self._queue.wants_sync:
+        while self._busy or self._effects.unsynced:
             if not self._busy:
                 self._start_sync()
             quiet = self._loop.create_future()
@@ -285,7 +286,7 @@ class CommitLoop:
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None
-        self._queue.wake = lambda: None
+        self._queue.wake_with(lambda: None)
         self._queue.settle()
         self._writer.shutdown()
 

@@ -9,9 +9,11 @@ The write happens at once (`flush`), or on a thread of the commit loop (`begin_w
 because file systems sometimes make a writer wait. One group is under way at a time.
 
 An operation never overtakes an earlier one of the same topic: it waits while an earlier one waits for a sync.
-The queue keeps an operation that is not ready out of the journal, and later operations of its topics too.
 
-`refusals` decides what becomes of an operation that the disk refuses.
+    CommitQueue     operations that the journal does not have, and the group that is being written
+    HeldBack        operations that are not ready, and later operations of their topics
+    Effects         operations that the journal has: they take effect, at once or after a sync
+    Refusals        what becomes of operations that the disk refuses
 """
 
 import logging
@@ -20,9 +22,16 @@ from collections.abc import Callable
 
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Op, Request
-from topics.log.write.refusals import GroupWrite, Refusals, frames_of, without_built_on
+from topics.log.write.refusals import (
+    GroupWrite,
+    Refusals,
+    Unfinished,
+    frames_of,
+    without_built_on,
+    without_growth,
+)
 from topics.storage import FrameDraft, Journal, Reserve, SyncTicket, Witness, is_full
-from topics.values import MIB, ApiError, Histogram, InvariantViolated
+from topics.values import MIB, ApiError, Histogram, InvariantViolated, WritesOff
 
 log = logging.getLogger("topics.commit")
 
@@ -57,7 +66,152 @@ class Counters:
         return self.syncs_us.count
 
 
-class CommitQueue(Refusals):
+class HeldBack:
+    """Operations that are not ready, and later ones of the same topics, in their order."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self._topics: set[Topic] = set()
+
+    def holds(self, topic: Topic) -> bool:
+        """Whether a write to the topic has to wait."""
+        return topic in self._topics
+
+    def without_held(self, ops: list[Op]) -> list[Op]:
+        """Return operations that may be written now.
+
+        Hold back those that are not ready, and later ones of their topics.
+        """
+        free: list[Op] = []
+        for op in ops:
+            topics = op.topics
+            if op.is_ready and self._topics.isdisjoint(topics):
+                free.append(op)
+            else:
+                self.ops.append(op)
+                self._topics.update(topics)
+        return free
+
+    def take_built_on(self, refused_topics: set[Topic], refused: list[Op]) -> None:
+        """Move operations that build on refused ones to `refused`, and their topics to `refused_topics`."""
+        self.ops = without_built_on(self.ops, refused_topics, refused)
+        self._topics = {topic for op in self.ops for topic in op.topics}
+
+    def take_all(self) -> list[Op]:
+        ops, self.ops, self._topics = self.ops, [], set()
+        return ops
+
+
+class Effects:
+    """Operations that the journal has. They take effect in their order, at once or after a sync."""
+
+    def __init__(self, journal: Journal, witness: Witness, counters: Counters, refusals: Refusals) -> None:
+        self._journal = journal
+        self._witness = witness
+        self._counters = counters
+        self._refusals = refusals
+        # Operations are taking effect right now: a callback must not flush, only submit.
+        self.are_running = False
+        # Operations that wait for the next sync, and for the one that is under way.
+        self.unsynced: list[Op] = []
+        self._syncing: list[Op] = []
+        self._sync_started = 0.0
+
+    @property
+    def depth(self) -> int:
+        return len(self.unsynced) + len(self._syncing)
+
+    def take_all(self) -> list[Op]:
+        """Return all operations that wait for a sync, and forget them."""
+        ops, self._syncing, self.unsynced = [*self._syncing, *self.unsynced], [], []
+        return ops
+
+    def run_written(self, ops: list[Op], size: int, started: float) -> None:
+        """Let operations take effect that were just written, unless they wait for a sync.
+
+        `size`: bytes of journal that they take. `started`: when the write began.
+        """
+        wal_ms = (time.perf_counter() - started) * 1000
+        self._counters.batches += 1
+        self._counters.bytes_written += size
+        has_unsynced = bool(self.unsynced or self._syncing)
+        self.are_running = True
+        try:
+            for op in ops:
+                op.wal_ms = wal_ms
+                if op.sync or (has_unsynced and any(topic.pending_sync for topic in op.topics)):
+                    self.unsynced.append(op)
+                    has_unsynced = True
+                    for topic in op.topics:
+                        topic.wait_for_sync()
+                else:
+                    op.apply()
+        except (OSError, MemoryError, InvariantViolated) as error:
+            self._refusals.latch(error, doubtful=_from(ops, op))
+        finally:
+            self.are_running = False
+
+    def _run_synced(self, ops: list[Op], took_s: float) -> None:
+        self._counters.syncs_us.observe(int(took_s * 1e6))
+        fsync_ms = max(took_s * 1000, 0.001)
+        self.are_running = True
+        try:
+            for op in ops:
+                for topic in op.topics:
+                    topic.note_sync()
+                op.fsync_ms = fsync_ms
+                op.apply()
+        except (OSError, MemoryError, InvariantViolated) as error:
+            self._refusals.latch(error, doubtful=_from(ops, op))
+        finally:
+            self.are_running = False
+
+    def begin_sync(self) -> SyncTicket:
+        """Take everything that waits for the disk; later arrivals gather for the next sync."""
+        self._syncing, self.unsynced = self.unsynced, []
+        self._sync_started = time.perf_counter()
+        return self._journal.begin_sync()
+
+    def finish_sync(self, ticket: SyncTicket, error: BaseException | None = None) -> None:
+        if error is not None:
+            self._refusals.latch(error)
+            return
+        ops, self._syncing = self._syncing, []
+        self.note_sync(ticket)
+        self._run_synced(ops, time.perf_counter() - self._sync_started)
+
+    def note_sync(self, ticket: SyncTicket) -> None:
+        """Note that the disk has what the journal held when the ticket was taken."""
+        self._journal.finish_sync(ticket)
+        self._witness.synced(self._journal.synced)
+
+    def sync_here(self) -> None:
+        """Sync in the caller's thread."""
+        ticket = self.begin_sync()
+        try:
+            ticket.run()
+        except OSError as error:
+            self.finish_sync(ticket, error)
+        else:
+            self.finish_sync(ticket)
+
+    def sync_for_reader(self) -> None:
+        """Sync on the loop, for a reader who must not be answered before what is already written shows.
+
+        This covers operations that wait for a sync that is under way, too; that one finds nothing left.
+        """
+        started = time.perf_counter()
+        try:
+            self._journal.begin_sync().run()
+        except OSError as error:
+            self._refusals.latch(error)
+            return
+        self._run_synced(self.take_all(), time.perf_counter() - started)
+
+
+class CommitQueue:
+    """The operations that the journal does not have yet, in their order."""
+
     def __init__(
         self,
         journal: Journal,
@@ -66,19 +220,18 @@ class CommitQueue(Refusals):
         reserve: Reserve,
         assign: Callable[[list[Request]], None],
     ) -> None:
-        """`assign` submits operations for append requests; see `append`."""
-        super().__init__(journal, reserve)
+        """`assign` submits operations for append requests. It raises only if it has not begun to do so."""
+        self._journal = journal
+        self._reserve = reserve
         self._witness = witness
         self._assign = assign
-        self._sync_started = 0.0
+        self.refusals = Refusals(journal, reserve, self)
+        self.effects = Effects(journal, witness, counters, self.refusals)
+        self.counters = counters
+        self._wake: Callable[[], None] = lambda: None
+        self._is_woken = False
         # The number of the group that gathers now.
         self.group = 1
-        self.counters = counters
-        # Operations are taking effect right now: a callback must not flush, only submit.
-        self.applying = False
-        # Set by the commit loop: called when there is something to flush.
-        self.wake: Callable[[], None] = lambda: None
-        self._is_woken = False
         # Append requests whose records have no seqs yet, in the order of their arrival.
         self._pending: list[Request] = []
         self._is_assigning = False
@@ -87,16 +240,22 @@ class CommitQueue(Refusals):
         self._assigned_bytes = 0
         # The number of append requests in the last group.
         self.last_requests = 0
+        self.waiting: list[Op] = []
         # Bytes of records in the operations that wait.
         self.waiting_bytes = 0
-        # There are operations that are not ready, among those that wait or are held.
+        self._held = HeldBack()
+        # There are operations that are not ready, among those that wait or are held back.
         self._has_unready = False
+        self.under_way: GroupWrite | None = None
+
+    def wake_with(self, wake: Callable[[], None]) -> None:
+        """Call `wake` from now on when there is something to flush."""
+        self._wake = wake
 
     @property
     def depth(self) -> int:
         writing = 0 if self.under_way is None else len(self.under_way.ops)
-        in_memory = len(self._pending) + len(self.waiting) + len(self._held)
-        return in_memory + writing + len(self.unsynced) + len(self._syncing)
+        return len(self._pending) + len(self.waiting) + self.held + writing + self.effects.depth
 
     @property
     def wants_flush(self) -> bool:
@@ -105,7 +264,9 @@ class CommitQueue(Refusals):
     @property
     def has_unwritten(self) -> bool:
         """Whether something was submitted that the journal does not have."""
-        return bool(self.waiting or self._pending or self._held)
+        return bool(self.waiting or self._pending or self._held.ops)
+
+    # --- append requests --------------------------------------------------------------------------------
 
     def enqueue(self, request: Request) -> None:
         """Gather an append request for the next flush."""
@@ -116,7 +277,7 @@ class CommitQueue(Refusals):
         pending.append(request)
         if not self._is_woken:
             self._is_woken = True
-            self.wake()
+            self._wake()
 
     def assign_pending(self, most_bytes: int | None = None) -> None:
         """Submit operations for the gathered append requests, so that what follows comes after them.
@@ -141,29 +302,32 @@ class CommitQueue(Refusals):
         try:
             self._assign(requests)
         except Exception as error:
-            # Some of them may have seqs: what the log holds is not certain any more.
             log.exception("append requests could not be judged")
-            self._latch(error)
-            assert self.failure is not None
+            self.give_up(error)
+            failure = self.failure or ApiError("internal", str(error))
             for request in requests:
-                request.fail(self.failure)
+                request.fail(failure)
         finally:
             self._is_assigning = False
 
+    # --- operations -------------------------------------------------------------------------------------
+
     def require_growth(self, ops: int) -> None:
-        """Raises when so many operations that make the log larger could not be submitted now."""
-        if self.refusal is not None:
-            raise self.refusal.anew()
-        if len(self.waiting) + len(self._held) + ops > MAX_WAITING_OPS:
+        """Raise if so many operations that make the log larger could not be submitted now."""
+        refusal = self.refusals.refusal
+        if refusal is not None:
+            raise refusal.anew()
+        if len(self.waiting) + len(self._held.ops) + ops > MAX_WAITING_OPS:
             raise self._crowded()
 
     def require_room(self, ops: int) -> None:
-        """The same for those that do not."""
-        if self.failure is not None:
-            raise self.failure.anew()
-        if self.is_stuck and self.refusal is not None:
-            raise self.refusal.anew()
-        if len(self.waiting) + len(self._held) + ops > MAX_WAITING_OPS:
+        """Raise if so many operations that do not make the log larger could not be submitted now."""
+        refusals = self.refusals
+        if refusals.failure is not None:
+            raise refusals.failure.anew()
+        if refusals.is_stuck and refusals.refusal is not None:
+            raise refusals.refusal.anew()
+        if len(self.waiting) + len(self._held.ops) + ops > MAX_WAITING_OPS:
             raise self._crowded()
 
     def _crowded(self) -> ApiError:
@@ -182,80 +346,30 @@ class CommitQueue(Refusals):
         self.waiting_bytes += size
         if not self._is_woken:
             self._is_woken = True
-            self.wake()
-
-    def flush(self) -> None:
-        """Hand every waiting frame to the operating system, then apply what needs no sync."""
-        if self.under_way is not None:
-            self.settle()
-        ops = self._take()
-        if not ops:
-            return
-        journal, started = self._journal, time.perf_counter()
-        before = journal.position
-        try:
-            journal.write([frame for op in ops for frame in op.frames])
-        except (OSError, MemoryError, InvariantViolated) as error:
-            ops = self._rescue(error, ops)
-            if not ops:
-                return
-        self._witness.acked(journal.position)
-        self._written(ops, journal.position - before, started)
-
-    def _take(self) -> list[Op]:
-        """The operations that are written now."""
-        if self._pending:
-            self.assign_pending(FLUSH_BYTES)
-        self._is_woken = False
-        self._assigned_bytes = 0
-        ops, self.waiting = self.waiting, []
-        self.waiting_bytes = 0
-        if self._has_unready:
-            ops = self._hold_back(ops)
-        self.group += 1
-        if len(ops) > self.counters.queue_depth_peak:
-            self.counters.queue_depth_peak = len(ops)
-        if self._pending and not self._is_woken:
-            self._is_woken = True
-            self.wake()
-        return ops
-
-    # --- what is not ready ------------------------------------------------------------------------------
+            self._wake()
 
     @property
     def held(self) -> int:
-        return len(self._held)
+        """How many operations are held back because they, or earlier ones, are not ready."""
+        return len(self._held.ops)
 
     def holds(self, topic: Topic) -> bool:
-        """Whether what is written to the topic now has to wait. Exact after a flush."""
-        return topic in self._held_topics
-
-    def _hold_back(self, ops: list[Op]) -> list[Op]:
-        """Those that may be written now: none that is not ready, nor one of the same topics behind it."""
-        free: list[Op] = []
-        for op in ops:
-            topics = op.topics
-            if op.is_ready and self._held_topics.isdisjoint(topics):
-                free.append(op)
-            else:
-                self._held.append(op)
-                self._held_topics.update(topics)
-        return free
+        """Whether a write to the topic would be held back. Exact after a flush."""
+        return self._held.holds(topic)
 
     def go_on(self) -> None:
-        """An operation has become ready: what was held is looked at again, in its order."""
-        self.waiting[:0] = self._held
-        self._held, self._held_topics = [], set()
+        """Let operations that are held back go on if they are ready now."""
+        self.waiting[:0] = self._held.take_all()
         self._has_unready = not all(op.is_ready for op in self.waiting)
         if not self._is_woken:
             self._is_woken = True
-            self.wake()
+            self._wake()
 
     def abandon(self, unready: Op, error: ApiError) -> None:
-        """It will never be ready, and fails. So do those behind it: they build on what it would have been."""
+        """Fail an operation that will never be ready, and those behind it, which build on it."""
         self.go_on()
         if unready not in self.waiting:
-            return  # it has failed with others, and knows
+            return  # it has failed with others
         at = self.waiting.index(unready)
         lost = [unready]
         rest = without_built_on(self.waiting[at + 1 :], set(unready.topics), lost)
@@ -266,40 +380,71 @@ class CommitQueue(Refusals):
         for op in lost[1:]:
             op.fail(ApiError("throttled", "a large commit before it was refused", {"retry_after_ms": 1000}))
 
-    def _written(self, ops: list[Op], size: int, started: float) -> None:
-        wal_ms = (time.perf_counter() - started) * 1000
-        self.counters.batches += 1
-        self.counters.bytes_written += size
-        has_unsynced = bool(self.unsynced or self._syncing)
-        self.applying = True
-        try:
-            for op in ops:
-                op.wal_ms = wal_ms
-                if op.sync or (has_unsynced and self._must_wait(op)):
-                    self._hold(op)
-                    has_unsynced = True
-                else:
-                    op.apply()
-        except (OSError, MemoryError, InvariantViolated) as error:
-            self._latch(error, doubtful=_from(ops, op))
-        finally:
-            self.applying = False
+    def take_growth(self, grown: set[Topic], refused: list[Op]) -> None:
+        """Move what makes the log larger, or builds on refused operations, to `refused`."""
+        self._held.take_built_on(grown, refused)
+        self.waiting = without_growth(self.waiting, grown, refused)
 
-    # --- writing on another thread ----------------------------------------------------------------------
+    def take_unfinished(self) -> Unfinished:
+        """Take all operations that have not taken effect out of the queue."""
+        unwritten = [*self._held.take_all(), *self.waiting]
+        under_way, self.under_way, self.waiting = self.under_way, None, []
+        return Unfinished(self.effects.take_all(), under_way, unwritten)
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Hand every waiting frame to the operating system, then apply what needs no sync."""
+        if self.under_way is not None:
+            self.settle()
+        ops = self._take()
+        if not ops:
+            return
+        journal, started = self._journal, time.perf_counter()
+        before = journal.position
+        frames: list[FrameDraft] = []
+        for op in ops:
+            frames += op.frames
+        try:
+            journal.write(frames)
+        except (OSError, MemoryError, InvariantViolated) as error:
+            ops = self.refusals.rescue(error, ops)
+            if not ops:
+                return
+        self._witness.acked(journal.position)
+        self.effects.run_written(ops, journal.position - before, started)
+
+    def _take(self) -> list[Op]:
+        """Take the operations that are to be written now."""
+        if self._pending:
+            self.assign_pending(FLUSH_BYTES)
+        self._is_woken = False
+        self._assigned_bytes = 0
+        ops, self.waiting = self.waiting, []
+        self.waiting_bytes = 0
+        if self._has_unready:
+            ops = self._held.without_held(ops)
+        self.group += 1
+        if len(ops) > self.counters.queue_depth_peak:
+            self.counters.queue_depth_peak = len(ops)
+        if self._pending and not self._is_woken:
+            self._is_woken = True
+            self._wake()
+        return ops
 
     @property
     def is_writing(self) -> bool:
         return self.under_way is not None
 
     def begin_write(self) -> GroupWrite | None:
-        """Take every waiting frame; the caller has it run, and then calls `finish_write`."""
+        """Take every waiting frame; the caller runs the write on a thread, and then calls `finish_write`."""
         ops = self._take()
         if not ops:
             return None
         try:
             write = self._journal.begin_write(frames_of(ops))
         except (MemoryError, InvariantViolated) as error:
-            self._latch(error, torn=ops)
+            self.refusals.latch(error, torn=ops)
             return None
         self.under_way = GroupWrite(ops, write)
         return self.under_way
@@ -315,7 +460,7 @@ class CommitQueue(Refusals):
         if write is None or not self.land():
             return
         self.under_way = None
-        self._written(write.ops, write.written, write.started)
+        self.effects.run_written(write.ops, write.written, write.started)
 
     def land(self) -> bool:
         """Wait until the group that is under way is in the journal, if there is one; False if that failed."""
@@ -327,7 +472,7 @@ class CommitQueue(Refusals):
         if write.error is None:
             self._journal.finish_write(write.written)
         else:
-            write.ops = self._rescue(write.error, write.ops)
+            write.ops = self.refusals.rescue(write.error, write.ops)
             if self.failure is not None:
                 return False
             write.written = self._journal.position - before
@@ -340,15 +485,15 @@ class CommitQueue(Refusals):
     def note(self, frames: list[FrameDraft]) -> bool:
         """Write frames to the journal now: a consequence of the operation that takes effect.
 
-        Returns False when they could not be written.
+        Return False if they could not be written.
         """
         # Only into the journal: its operations take effect when those of the group before have done so.
-        if self.is_stuck or not self.land():
+        if self.refusals.is_stuck or not self.land():
             return False
         try:
             self._journal.write(frames)
         except OSError as error:
-            if not self._rescue(error, [CallbackOp(frames, None, _ignore, _ignore, sync=False)]):
+            if not self.refusals.rescue(error, [CallbackOp(frames, None, _ignore, _ignore, sync=False)]):
                 return False
         self._witness.acked(self._journal.position)
         return True
@@ -360,7 +505,7 @@ class CommitQueue(Refusals):
         try:
             self._journal.begin_sync().run()
         except OSError as error:
-            self._latch(error)
+            self.refusals.latch(error)
             return False
         return True
 
@@ -372,99 +517,53 @@ class CommitQueue(Refusals):
                 return True
             except OSError as error:
                 if not is_full(error):
-                    self._latch(error)
+                    self.refusals.latch(error)
                     return False
                 self.note_full()
                 if not self._reserve.give(0):
                     return False
 
-    @staticmethod
-    def _must_wait(op: Op) -> bool:
-        return any(topic.pending_sync for topic in op.topics)
-
-    def _hold(self, op: Op) -> None:
-        self.unsynced.append(op)
-        for topic in op.topics:
-            topic.pending_sync += 1
-
-    @staticmethod
-    def _unhold(op: Op) -> None:
-        for topic in op.topics:
-            topic.pending_sync -= 1
-
-    @property
-    def wants_sync(self) -> bool:
-        return bool(self.unsynced)
-
-    def begin_sync(self) -> SyncTicket:
-        """Take everything that waits for the disk; later arrivals gather for the next sync."""
-        self._syncing, self.unsynced = self.unsynced, []
-        self._sync_started = time.perf_counter()
-        return self._journal.begin_sync()
-
-    def finish_sync(self, ticket: SyncTicket, error: BaseException | None = None) -> None:
-        if error is not None:
-            self._latch(error)
-            return
-        ops, self._syncing = self._syncing, []
-        self.note_sync(ticket)
-        elapsed = time.perf_counter() - self._sync_started
-        self.counters.syncs_us.observe(int(elapsed * 1e6))
-        self._apply_synced(ops, max(elapsed * 1000, 0.001))
-
-    def note_sync(self, ticket: SyncTicket) -> None:
-        """What the journal held when the ticket was taken is on disk."""
-        self._journal.finish_sync(ticket)
-        self._witness.synced(self._journal.synced)
-
-    def _apply_synced(self, ops: list[Op], fsync_ms: float) -> None:
-        self.applying = True
-        try:
-            for op in ops:
-                self._unhold(op)
-                op.fsync_ms = fsync_ms
-                op.apply()
-        except (OSError, MemoryError, InvariantViolated) as error:
-            self._latch(error, doubtful=_from(ops, op))
-        finally:
-            self.applying = False
+    # --- in the caller's thread -------------------------------------------------------------------------
 
     def sync_now(self) -> None:
         """Flush and sync in the caller's own thread (in-process use, shutdown, tests)."""
         self.flush()
-        if self.wants_sync:
-            self._sync_here()
-
-    def _sync_here(self) -> None:
-        ticket = self.begin_sync()
-        try:
-            ticket.run()
-        except OSError as error:
-            self.finish_sync(ticket, error)
-        else:
-            self.finish_sync(ticket)
-
-    def sync_inline(self) -> None:
-        """Sync on the loop, for a reader who must not be answered before what is already written shows.
-
-        Whatever waited for a sync that is still under way is covered as well; that one finds nothing left.
-        """
-        started = time.perf_counter()
-        try:
-            self._journal.begin_sync().run()
-        except OSError as error:
-            self._latch(error)
-            return
-        ops, self._syncing, self.unsynced = [*self._syncing, *self.unsynced], [], []
-        elapsed = time.perf_counter() - started
-        self.counters.syncs_us.observe(int(elapsed * 1e6))
-        self._apply_synced(ops, max(elapsed * 1000, 0.001))
+        if self.effects.unsynced:
+            self.effects.sync_here()
 
     def sync_journal(self) -> None:
         """Make everything written so far durable, also what no class asks to sync."""
         self.sync_now()
         if self.failure is None and self._journal.synced < self._journal.position:
-            self._sync_here()
+            self.effects.sync_here()
+
+    # --- refusals, for callers above the log ------------------------------------------------------------
+
+    @property
+    def failure(self) -> ApiError | None:
+        """The answer to every operation, once writing has ended."""
+        return self.refusals.failure
+
+    @property
+    def refusal(self) -> ApiError | None:
+        """The answer to operations that make the log larger, if they are refused."""
+        return self.refusals.refusal
+
+    @property
+    def off(self) -> WritesOff | None:
+        return self.refusals.off
+
+    @property
+    def may_forward(self) -> bool:
+        return self.refusals.may_forward
+
+    def note_full(self) -> None:
+        """Refuse what makes the log larger: there is no room on the disk."""
+        self.refusals.note_full()
+
+    def give_up(self, cause: BaseException, *unfinished: Op) -> None:
+        """Take no more writes: the journal refused something outside an operation. Fail `unfinished`."""
+        self.refusals.latch(cause, refused=unfinished)
 
 
 def _from(ops: list[Op], failed: Op) -> list[Op]:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from threading import Event
+from typing import NamedTuple, Protocol
 
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
@@ -48,20 +49,37 @@ class GroupWrite:
         self._over.wait()
 
 
-class Refusals:
-    """The operations that are not committed yet, and whether there can be more of them."""
+class Unfinished(NamedTuple):
+    """All operations that have not taken effect, in the order of their seqs within each list."""
 
-    def __init__(self, journal: Journal, reserve: Reserve) -> None:
+    # The journal has them.
+    written: list[Op]
+    under_way: GroupWrite | None
+    # The journal does not have them.
+    unwritten: list[Op]
+
+
+class Queue(Protocol):
+    """The commit queue, as far as refusals change it."""
+
+    def take_growth(self, grown: set[Topic], refused: list[Op]) -> None:
+        """Move what makes the log larger, or builds on refused operations, from the queue to `refused`.
+
+        `grown` holds the topics of refused operations, and gets the topics of those that are moved.
+        """
+
+    def take_unfinished(self) -> Unfinished:
+        """Leave nothing in the queue."""
+
+
+class Refusals:
+    """Whether operations are refused, and what becomes of them."""
+
+    def __init__(self, journal: Journal, reserve: Reserve, queue: Queue) -> None:
         self._journal = journal
         self._reserve = reserve
-        self.waiting: list[Op] = []
-        # Operations that are not ready, and those of the same topics behind them, in order; and those topics.
-        self._held: list[Op] = []
-        self._held_topics: set[Topic] = set()
-        self.under_way: GroupWrite | None = None
-        self.unsynced: list[Op] = []
-        self._syncing: list[Op] = []
-        # What is answered to every operation from now on, or to those that make the log larger; and why.
+        self._queue = queue
+        # The answer to every operation from now on, or to those that make the log larger; and the reason.
         self.failure: ApiError | None = None
         self.refusal: ApiError | None = None
         self.off: WritesOff | None = None
@@ -70,20 +88,20 @@ class Refusals:
 
     # --- a full disk ------------------------------------------------------------------------------------
 
-    def _rescue(self, error: BaseException, ops: list[Op]) -> list[Op]:
-        """The journal has not taken these. Returns those that it has after all, with room from the reserve.
+    def rescue(self, error: BaseException, ops: list[Op]) -> list[Op]:
+        """Write operations that the journal did not take, with room from the reserve; return those it has.
 
-        Nothing stays of the others, and they fail. One half of the reserve may be used by whatever was on its
-        way when the disk ran full; the other is for what does not make the log larger.
+        The others leave no trace, and fail. One half of the reserve is for operations that were on their way
+        when the disk became full. The other half is for operations that do not make the log larger.
         """
         while True:
             if not is_full(error):
-                self._latch(error, torn=ops)
+                self.latch(error, torn=ops)
                 return []
             try:
                 self._journal.cut_back()
             except OSError as cause:
-                self._latch(cause, torn=ops)
+                self.latch(cause, torn=ops)
                 return []
             self.note_full()
             keep = self._reserve.half if any(op.grows for op in ops) else 0
@@ -100,54 +118,52 @@ class Refusals:
                 error = another
 
     def _refuse(self, ops: list[Op]) -> list[Op]:
-        """There is no room: refuse what makes the log larger, and what builds on it, or else everything.
+        """Refuse what makes the log larger, and what builds on it; everything if nothing does.
 
-        Returns what is left of the given ones.
+        Return what is left of `ops`.
         """
-        assert self.refusal is not None
+        error = self.note_full()
         refused: list[Op] = []
         if any(op.grows for op in ops):
             grown: set[Topic] = set()
-            ops = _without_growth(ops, grown, refused)
-            # Those that have come meanwhile may have seqs behind the ones that are taken back.
-            self._held = without_built_on(self._held, grown, refused)
-            self._held_topics = {topic for op in self._held for topic in op.topics}
-            self.waiting = _without_growth(self.waiting, grown, refused)
+            ops = without_growth(ops, grown, refused)
+            # Operations that were submitted meanwhile may have seqs behind the ones that are taken back.
+            self._queue.take_growth(grown, refused)
         else:
             self.is_stuck = True
             ops, refused = [], ops
         for op in reversed(refused):
             op.withdraw()
         for op in refused:
-            op.fail(self.refusal)
+            op.fail(error)
         return ops
 
     @property
     def may_forward(self) -> bool:
-        """Routers copy what was acknowledged already: on a full disk, as far as half of the reserve goes."""
+        """Whether routers may copy: on a full disk, as long as more than half of the reserve is left."""
         if self.refusal is None:
             return True
         return self.failure is None and self._reserve.size > self._reserve.half
 
-    def note_full(self) -> None:
-        """There is no room, or none but what is kept in reserve."""
+    def note_full(self) -> ApiError:
+        """Refuse what makes the log larger: there is no room but the reserve. Return the refusal."""
         if self.refusal is None:
             self.off = WritesOff.DISK_FULL
             self.refusal = ApiError("disk_full", "the disk is full; writes return when there is room")
             kept = self._reserve.size
             log.error("the disk is full: appends are refused; %d bytes are kept for removals", kept)
+        return self.refusal
 
     def hold(self) -> None:
-        """There was no room to finish the start: nothing at all is taken until there is."""
-        self.note_full()
-        self.failure = self.refusal
+        """Refuse everything: there was no room to finish the start."""
+        self.failure = self.note_full()
 
     def let_go(self) -> None:
-        """The start is finished after all."""
+        """The start is finished."""
         self.failure = None
 
     def try_again(self) -> None:
-        """There may be room now for what found none in the reserve."""
+        """There may be room now for operations that found none in the reserve."""
         self.is_stuck = False
 
     def resume(self) -> None:
@@ -159,16 +175,12 @@ class Refusals:
 
     # --- the end ----------------------------------------------------------------------------------------
 
-    def give_up(self, cause: BaseException, *unfinished: Op) -> None:
-        """The journal refused something outside an operation: the log takes no more writes."""
-        self._latch(cause, refused=unfinished)
-
     def end(self, off: WritesOff, why: str) -> None:
-        """No write is acknowledged from now on, for a reason that is not a refusal of the journal's."""
+        """Take no more writes, for a reason that the journal did not give."""
         if self.failure is None:
             self._fail_all(off, f"{why}; writes are off until restart")
 
-    def _latch(
+    def latch(
         self,
         cause: BaseException,
         *,
@@ -176,7 +188,7 @@ class Refusals:
         torn: Sequence[Op] = (),
         doubtful: Sequence[Op] = (),
     ) -> None:
-        """No retry: after a failed write or sync there is no telling what the disk holds."""
+        """Take no more writes. There is no retry: after a failed write or sync the disk may hold anything."""
         why = str(cause) or type(cause).__name__
         what = (
             "the log contradicts itself"
@@ -197,26 +209,23 @@ class Refusals:
         torn: Sequence[Op] = (),
         doubtful: Sequence[Op] = (),
     ) -> None:
-        """All that has not taken effect fails.
+        """Fail all operations that have not taken effect.
 
-        `refused`: never written. `torn`: written in part, perhaps. `doubtful`: in the journal, and not to be
-        taken out of it, because some of its effects may have been seen.
+        `refused`: never written. `torn`: perhaps written in part. `doubtful`: in the journal, and not to be
+        taken out of it, because some of their effects may have been seen.
         """
         self.failure = self.refusal = ApiError("internal", message)
-        # The first final reason is what the operator has to see to.
+        # The first final reason is the one that the operator has to remove.
         if self.off in (None, WritesOff.DISK_FULL):
             self.off = off
-        under_way, self.under_way = self.under_way, None
-        landed = [*self._syncing, *self.unsynced]
+        landed, under_way, unwritten = self._queue.take_unfinished()
         if under_way is not None:
             under_way.wait()
             if under_way.has_landed:
                 landed += under_way.ops
-            elif not torn:  # otherwise it is the one
+            elif not torn:  # otherwise it is the torn one
                 torn = under_way.ops
-        refused = [*refused, *self._held, *self.waiting]
-        self._syncing, self.unsynced, self.waiting = [], [], []
-        self._held, self._held_topics = [], set()
+        refused = [*refused, *unwritten]
         unknown = OutcomeUnknown(message)
         outcomes: list[tuple[Op, ApiError]] = [(op, unknown) for op in doubtful]
         for ops, is_gone in ((torn, self._cut_off(torn)), (landed, self._take_out(landed)), (refused, True)):
@@ -227,7 +236,7 @@ class Refusals:
             op.fail(outcome)
 
     def _cut_off(self, torn: Sequence[Op]) -> bool:
-        """Whether nothing is left of what was not written whole."""
+        """Whether nothing is left of a group that was written in part."""
         try:
             if torn:
                 self._journal.cut_back()
@@ -236,7 +245,7 @@ class Refusals:
             return self._cannot_tell(error)
 
     def _take_out(self, landed: list[Op]) -> bool:
-        """Whether nothing is left of what was written and has not taken effect."""
+        """Whether nothing is left of operations that were written and have not taken effect."""
         try:
             if landed:
                 void_frames(self._journal, [op.span for op in landed if op.frames])
@@ -256,7 +265,10 @@ def frames_of(ops: list[Op]) -> list[FrameDraft]:
 
 
 def without_built_on(ops: list[Op], refused_topics: set[Topic], refused: list[Op]) -> list[Op]:
-    """Those that do not build on what was refused; the others are added to `refused`, and their topics."""
+    """Return operations that do not build on refused ones.
+
+    The others are added to `refused`, and their topics to `refused_topics`.
+    """
     left: list[Op] = []
     for op in ops:
         if refused_topics.isdisjoint(op.topics):
@@ -267,10 +279,10 @@ def without_built_on(ops: list[Op], refused_topics: set[Topic], refused: list[Op
     return left
 
 
-def _without_growth(ops: list[Op], grown: set[Topic], refused: list[Op]) -> list[Op]:
-    """Those that do not make the log larger, nor build on one that does; the others are added to `refused`.
+def without_growth(ops: list[Op], grown: set[Topic], refused: list[Op]) -> list[Op]:
+    """Return operations that neither make the log larger nor build on one that does; refuse the others.
 
-    `grown`: topics of those that were refused before these.
+    `grown`: topics of operations that were refused before these.
     """
     left: list[Op] = []
     for op in ops:
