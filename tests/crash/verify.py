@@ -163,7 +163,7 @@ def _check_queues(world: World, *, is_kill: bool) -> None:
         if topic.config.is_queue:
             queue = world.here.queues.of(topic)
             queue.refresh()
-            places = queue.ready + queue.in_flight + len(queue.table.delayed)
+            places = queue.ready + len(queue.table.leases) + len(queue.table.delayed)
             assert places == topic.live_count, f"{topic.name}: {topic.live_count} jobs in {places} places"
             if not topic.config.leases_durable:
                 assert queue.ready == topic.live_count, f"{topic.name}: a lease outlived the process"

@@ -20,6 +20,7 @@ from tests.model.twins import tag_match
 from tests.support.appending import Appended, ByHand, append
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
+from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
@@ -382,13 +383,14 @@ class World:
             return
         event = self.model.event(Removed(known, self.engine.now(), topic.assigned + 1, seqs=held))
 
-        def done(acked: int, skipped: list[int], lost: list[int], op: Op | None) -> None:
-            self.ack(event, op, topic)
+        def done(ack: Settlement) -> None:
+            self.ack(event, ack.op, topic)
             # Age may have taken some while the deletion was on its way.
-            assert acked + len(lost) == len(held)
+            assert len(ack.seqs) + len(ack.lost) == len(held)
 
         guarded = [(seq, None) for seq in sorted(held)]
-        self.submit(event, lambda: queue.ack(node, guarded, done, self.failing(event)))
+        ack = Settlement(Verb.ACK, node, guarded, done, self.failing(event))
+        self.submit(event, lambda: queue.settle(ack))
 
     # --- room -------------------------------------------------------------------------------------------
 

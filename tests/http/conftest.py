@@ -114,4 +114,6 @@ def queue_app(shared_app: QueueApp) -> Iterator[QueueApp]:
     yield shared_app
     shared_app.hang_up()
     running = shared_app.app
-    eventually(lambda: shared_app.inside(lambda: not running.desks and not running.stream_slots.open))
+    eventually(
+        lambda: shared_app.inside(lambda: not running.node.queues.workers() and not running.stream_slots.open)
+    )

@@ -55,11 +55,11 @@ class QueueApp(RunningApp):
 
     def window(self) -> list[Claim]:
         """Who waits in the window of the queue just now."""
-        claims: list[Claim] = self.inside(lambda: list(self._queue()._window))
+        claims: list[Claim] = self.inside(lambda: list(self._queue().dispatcher.window))
         return claims
 
     def close_window(self) -> None:
-        self.inside(lambda: self._queue().close_window())
+        self.inside(lambda: self._queue().dispatcher.close_window())
 
     def work(self, query: str = "node=w", name: str = "q", **headers: str) -> EventReader:
         reader = EventReader(self.address, f"/v0/topics/{name}/work?{query}", headers)

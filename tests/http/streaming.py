@@ -120,7 +120,7 @@ class RunningApp(InThread):
                 "feeds": len(app.node.fanout.feeds),
                 "listeners": sum(len(topic.listeners) for topic in app.node.engine.by_name.values()),
                 "heartbeats": len(app.watches.heartbeats._entries) + len(app.work.heartbeats._entries),
-                "desks": len(app.desks),
+                "workers": len(app.node.queues.workers()),
                 "parked": len(app.service.parked),
                 "connections": len(app.server.context.streams),
                 "tasks": len(asyncio.all_tasks(self.loop)),

@@ -20,7 +20,6 @@ from topics.http.routes.admin import AdminRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.auth import AuthRoutes
 from topics.http.routes.cursors import CursorRoutes
-from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.jobs.queues import QueueRoutes
 from topics.http.routes.jobs.redrive import RedriveRoutes
 from topics.http.routes.jobs.work import WorkRoutes
@@ -84,8 +83,7 @@ class Application:
         self.tails = TailRoutes(self.service, node.fanout, self.stream_slots)
         self.sockets = SocketRoutes(self.service, node.fanout, self.stream_slots)
         self.tickets = AuthRoutes(self.service, lambda method, target: self.server.find_route(method, target))
-        self.desks = Desks(self.service)
-        self.work = WorkRoutes(self.service, node.queues, self.stream_slots, self.desks)
+        self.work = WorkRoutes(self.service, node.queues, self.stream_slots)
         self._tracing = start_tracing(os.environ) if settings.tracing else None
         routes = self._routes() if self._tracing is None else self._tracing.instrument(self._routes())
         self.server = Server(settings, self._keyring, routes, self.readiness, tickets=self.tickets.tickets)
@@ -146,7 +144,7 @@ class Application:
             *self.tails.routes(),
             *self.tickets.routes(),
             *self.sockets.routes(),
-            *QueueRoutes(service, node.queues, self.desks).routes(),
+            *QueueRoutes(service, node.queues).routes(),
             *self.work.routes(),
             *RedriveRoutes(service, node.queues).routes(),
         ]
@@ -227,7 +225,7 @@ class Application:
             raise _Stopped
 
     def _end_waiting(self) -> None:
-        self.desks.shut_down()
+        self.node.queues.shut_down()
         self._release(lambda _: True)
 
     def _release(self, is_over: Callable[[Parked], bool]) -> None:

@@ -133,7 +133,7 @@ class Node:
             engine, self.governor, self.pacer, self.routers.pull_for_reader, self.routers.keep_reader
         )
         self.stages = Stages(engine, self.admission)
-        self.queues = Queues(engine)
+        self.queues = Queues(engine, pull=self.routers.pull)
         routing = RouterRecovery(engine, self.routers)
         queues = self.queues.extensions
         told = (*self.cursors.extensions, self.pipelines)

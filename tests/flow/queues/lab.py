@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tests.log.harness import Lab
@@ -13,6 +12,7 @@ from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
+from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.write.operation import Fail
 from topics.values.errors import ApiError
 
@@ -25,19 +25,18 @@ Told = tuple[int, int, int, str]
 
 class QueueLab(Lab):
     queues: Queues
-    # False: like a server of the first edition, which knew nothing of it.
-    keeps_losses: bool
     # What the last claim was told, and which jobs the last answer called lost.
     told: Told | None = None
     lost: list[int]
 
-    def __init__(self, directory: str | Path, *, keeps_losses: bool = True, **settings: Any) -> None:
-        self.keeps_losses = keeps_losses
-        super().__init__(directory, **settings)
+    def _telling(self, done: Callable[[Any], None]) -> Callable[[Settlement], None]:
+        """Answer how many were settled, and which were skipped."""
 
-    def _noting(self, skipped: list[int], lost: list[int]) -> list[int]:
-        self.lost = lost
-        return skipped
+        def told(settled: Settlement) -> None:
+            self.lost = settled.lost
+            done((len(settled.seqs), settled.skipped))
+
+        return told
 
     def layer(self) -> None:
         self.queues = Queues(self.engine)
@@ -46,8 +45,7 @@ class QueueLab(Lab):
 
     def recovered(self) -> None:
         self.queues.start()
-        if self.keeps_losses:
-            self.queues.losses.start()
+        self.queues.losses.start()
         self.engine.queue.flush()
 
     def commit(self, call: Callable[[Callable[[Any], None], Fail], None]) -> Any:
@@ -80,25 +78,16 @@ class QueueLab(Lab):
 
     def ack(self, *seqs: int, node: str = "w", token: int | None = None) -> tuple[int, list[int]]:
         def call(done: Any, fail: Any) -> None:
-            self.queue().ack(
-                node,
-                [(seq, token) for seq in seqs],
-                lambda acked, skipped, lost, op: done((acked, self._noting(skipped, lost))),
-                fail,
-            )
+            guarded = [(seq, token) for seq in seqs]
+            self.queue().settle(Settlement(Verb.ACK, node, guarded, self._telling(done), fail))
 
         answer: tuple[int, list[int]] = self.commit(call)
         return answer
 
     def nack(self, *seqs: int, node: str = "w", delay_ms: int = 0) -> tuple[int, list[int]]:
         def call(done: Any, fail: Any) -> None:
-            self.queue().nack(
-                node,
-                [(seq, None) for seq in seqs],
-                delay_ms,
-                lambda nacked, skipped, lost: done((nacked, self._noting(skipped, lost))),
-                fail,
-            )
+            guarded = [(seq, None) for seq in seqs]
+            self.queue().settle(Settlement(Verb.NACK, node, guarded, self._telling(done), fail, delay_ms))
 
         answer: tuple[int, list[int]] = self.commit(call)
         return answer
@@ -107,13 +96,12 @@ class QueueLab(Lab):
         self, *seqs: int, node: str = "w", lease_ms: int = LEASE_MS
     ) -> tuple[dict[int, int], list[int]]:
         def call(done: Any, fail: Any) -> None:
-            self.queue().extend(
-                node,
-                [(seq, None) for seq in seqs],
-                lease_ms,
-                lambda deadlines, skipped, lost: done((deadlines, self._noting(skipped, lost))),
-                fail,
-            )
+            def told(settled: Settlement) -> None:
+                self.lost = settled.lost
+                done((dict.fromkeys(settled.seqs, settled.deadline), settled.skipped))
+
+            guarded = [(seq, None) for seq in seqs]
+            self.queue().settle(Settlement(Verb.EXTEND, node, guarded, told, fail, lease_ms=lease_ms))
 
         answer: tuple[dict[int, int], list[int]] = self.commit(call)
         return answer

@@ -6,7 +6,8 @@ import pytest
 
 from tests.flow.queues.lab import QueueLab, fill, numbers, unexpected
 from tests.support.appending import append
-from topics.flow.queues import acks
+from topics.flow.queues import queue as queue_module
+from topics.flow.queues.settlement import Settlement, Verb
 from topics.values.errors import ApiError
 
 Answer = tuple[int, list[int], list[int]]
@@ -16,7 +17,11 @@ def acknowledge(lab: QueueLab, node: str, *seqs: int) -> list[Answer | ApiError]
     """Not committed yet; the answer is in the list as soon as there is one."""
     answers: list[Answer | ApiError] = []
     guarded = [(seq, None) for seq in seqs]
-    lab.queue().ack(node, guarded, lambda *answer: answers.append(answer[:3]), answers.append)
+
+    def done(ack: Settlement) -> None:
+        answers.append((len(ack.seqs), ack.skipped, ack.lost))
+
+    lab.queue().settle(Settlement(Verb.ACK, node, guarded, done, answers.append))
     return answers
 
 
@@ -71,7 +76,7 @@ def test_a_job_that_gets_too_old_on_the_way_is_finished(lab: QueueLab) -> None:
 
 
 def test_more_than_fit_in_one_deletion(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acks, "MOST_JOBS", 3)
+    monkeypatch.setattr(queue_module, "MAX_JOBS", 3)
     fill(lab, 8)
     lab.claim(8)
     before = len(lab.frames())
@@ -85,7 +90,7 @@ def test_more_than_fit_in_one_deletion(lab: QueueLab, monkeypatch: pytest.Monkey
 def test_a_deletion_that_is_as_large_as_may_be_is_not_joined(
     lab: QueueLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acks, "MOST_JOBS", 2)
+    monkeypatch.setattr(queue_module, "MAX_JOBS", 2)
     fill(lab, 4)
     lab.claim(4)
     before = len(lab.frames())

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, jobs, numbers, unexpected
-from topics.flow.queues.claims import Claim, pick
+from topics.flow.queues.claims import Claim, take_jobs
 from topics.values.errors import ApiError
 
 
@@ -88,8 +88,8 @@ def test_no_more_jobs_that_came_back_are_handed_out_than_were_asked_for(lab: Que
     lab.claim(3)
     lab.clock.advance(LEASE_MS + 1)
     lab.queue().refresh()
-    assert [job.seq for job in pick(lab.topic("q"), lab.queue().table, 2, 10_000)] == [1, 2]
-    assert [job.seq for job in pick(lab.topic("q"), lab.queue().table, 2, 10_000)] == [3]
+    assert [job.seq for job in take_jobs(lab.topic("q"), lab.queue().table, 2, 10_000)] == [1, 2]
+    assert [job.seq for job in take_jobs(lab.topic("q"), lab.queue().table, 2, 10_000)] == [3]
 
 
 def test_a_claim_that_is_alone_in_its_window_is_served(lab: QueueLab) -> None:

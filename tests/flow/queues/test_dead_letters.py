@@ -271,7 +271,7 @@ def test_a_claim_that_moves_so_many_hands_out_nothing_else(
     let_expire(lab)
     lab.write("q", "fresh")
     lab.queue().refresh()
-    assert claiming.pick(lab.topic("q"), lab.queue().table, 9, 10_000) == []
+    assert claiming.take_jobs(lab.topic("q"), lab.queue().table, 9, 10_000) == []
     assert lab.queue().table.overdue == [1, 2, 3]
 
 

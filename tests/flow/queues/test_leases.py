@@ -14,15 +14,15 @@ from topics.flow.queues.leases import STALE_TIMES, Holder, LeaseTable
 def table_with(*seqs: int, deadline: int = 100, node: str = "w") -> LeaseTable:
     table = LeaseTable(1)
     for seq in seqs:
-        table.lend([seq], 1000 + seq, node, deadline)
+        table.grant([seq], 1000 + seq, node, deadline)
     return table
 
 
 def test_a_lease_holds_up_to_its_deadline_and_not_a_millisecond_longer() -> None:
     table = table_with(1)
-    table.settle(100)
+    table.expire(100)
     assert table.held(1, "w", None)
-    table.settle(101)
+    table.expire(101)
     assert table.held(1, "w", None) is None
     assert table.take_returned() == 1
 
@@ -38,11 +38,11 @@ def test_only_the_holder_with_the_current_token_holds() -> None:
 def test_the_last_delay_counts() -> None:
     table = table_with(1)
     table.hold_back(1, 50)
-    table.lend([1], 2000, "w", 100)
+    table.grant([1], 2000, "w", 100)
     table.hold_back(1, 80)
-    table.settle(79)
+    table.expire(79)
     assert table.take_returned() is None
-    table.settle(80)
+    table.expire(80)
     assert table.take_returned() == 1
 
 
@@ -56,9 +56,9 @@ def test_returned_jobs_come_back_lowest_first() -> None:
 def test_a_delay_holds_a_job_back_until_it_is_over() -> None:
     table = table_with(1)
     table.hold_back(1, 50)
-    table.settle(49)
+    table.expire(49)
     assert table.take_returned() is None
-    table.settle(50)
+    table.expire(50)
     assert table.take_returned() == 1
     assert not table.delayed
 
@@ -67,11 +67,11 @@ def test_an_extension_sets_the_deadline_and_keeps_count_and_id() -> None:
     table = table_with(1)
     lease = table.leases[1]
     table.extend(lease, 30)
-    table.settle(31)
+    table.expire(31)
     assert 1 not in table.leases
-    (lease,) = table.lend([1], 7, "w", 100)
+    (lease,) = table.grant([1], 7, "w", 100)
     table.extend(lease, 500)
-    table.settle(101)
+    table.expire(101)
     assert table.held(1, "w", 7)
     assert table.deliveries[1] == 2
 
@@ -80,7 +80,7 @@ def test_an_acknowledgement_on_its_way_outlives_the_deadline() -> None:
     table = table_with(1)
     lease = table.leases[1]
     lease.closing = True
-    table.settle(1000)
+    table.expire(1000)
     assert table.take_returned() is None
     assert table.held(1, "w", None) is None
     table.reopen(lease)
@@ -90,10 +90,10 @@ def test_an_acknowledgement_on_its_way_outlives_the_deadline() -> None:
 def test_leases_know_their_connection_and_forget_it() -> None:
     table, holder = LeaseTable(1), Holder()
     for seq in (1, 2, 3, 4):
-        table.lend([seq], seq, "w", 10 * seq, holder)
+        table.grant([seq], seq, "w", 10 * seq, holder)
     table.finish([1])
     table.hold_back(2, 99)
-    table.settle(31)
+    table.expire(31)
     assert holder.seqs == {4}
     table.forget({4})
     assert not holder.seqs
@@ -106,16 +106,16 @@ def test_jobs_that_are_gone_are_gone_everywhere() -> None:
     table.set_overdue(5)
     table.forget({1, 2, 3, 5})
     assert table.known() == {4}
-    table.settle(1000)
+    table.expire(1000)
     assert table.take_returned() == 4
 
 
 def test_times_of_leases_and_delays_that_ended_do_not_pile_up() -> None:
     table = LeaseTable(1)
     for seq in range(4 * STALE_TIMES):
-        table.lend([seq], seq, "w", 10**12)
+        table.grant([seq], seq, "w", 10**12)
         table.finish([seq])
-        table.lend([seq], seq, "w", 10**12)
+        table.grant([seq], seq, "w", 10**12)
         table.hold_back(seq, 10**12)
         table.forget({seq})
     assert len(table._deadlines) <= 2 * STALE_TIMES
@@ -148,7 +148,7 @@ def test_entries_bring_everything_back_however_often_they_are_read() -> None:
     assert again.next_fresh == 4
     assert again.held(1, "w", 1001)
     assert again.take_returned() == 2
-    again.settle(101)
+    again.expire(101)
     assert [again.take_returned(), again.take_returned()] == [1, 3]
 
 
@@ -174,7 +174,7 @@ class Desk(RuleBasedStateMachine):
             if self.now > deadline:
                 del self.leased[seq]
                 self.free_at[seq] = 0
-        self.table.settle(self.now)
+        self.table.expire(self.now)
 
     def _ready(self) -> list[int]:
         return sorted(seq for seq, at in self.free_at.items() if at <= self.now)
@@ -198,7 +198,7 @@ class Desk(RuleBasedStateMachine):
         assert seq not in self.leased
         self.leased[seq] = (node, self.ids, self.now + lease_ms)
         self.count[seq] = self.count.get(seq, 0) + 1
-        self.table.lend([seq], self.ids, node, self.now + lease_ms)
+        self.table.grant([seq], self.ids, node, self.now + lease_ms)
         assert self.table.deliveries[seq] == self.count[seq]
 
     def _held(self, seq: int, node: str) -> Any:

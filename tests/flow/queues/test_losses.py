@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from tests.support.appending import append
 from tests.support.damage import cut, flip
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Losses, LossState, SeqRanges
+from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.remove.ledger import LOST
 from topics.log.remove.removal import lose_runs
 from topics.storage.frame import Kind
@@ -321,29 +321,13 @@ def test_a_job_that_is_lost_while_its_acknowledgement_is_on_its_way(lab: QueueLa
     lab.put("q", cap_records=2)
     fill(lab, 2)
     lab.claim(2)
-    answers: list[tuple[int, list[int], list[int]]] = []
+    answers: list[Settlement] = []
     queue = lab.queue()
     append(lab.engine, "q", b'{"records":[{"data":3}]}', lambda _: None, unexpected)
-    queue.ack("w", [(1, None), (2, None)], lambda *answer: answers.append(answer[:3]), unexpected)
+    queue.settle(Settlement(Verb.ACK, "w", [(1, None), (2, None)], answers.append, unexpected))
     lab.engine.queue.sync_now()
-    assert answers == [(1, [], [1])]
+    assert [(ack.seqs, ack.skipped, ack.lost) for ack in answers] == [([2], [], [1])]
     assert told(lab) == (1, 1, 1, "cap")
-
-
-# --- the first edition --------------------------------------------------------------------------------------
-
-
-def test_what_was_lost_before_this_edition_is_not_told(tmp_path: Path) -> None:
-    lab = QueueLab(tmp_path, keeps_losses=False)
-    lab.put("q", cap_records=2)
-    fill(lab, 4)
-    lab.restart()
-    lab.keeps_losses = True
-    lab.restart()
-    assert told(lab) is None
-    fill(lab, 1)
-    lab.restart()
-    assert told(lab) == (3, 3, 1, "cap")
 
 
 def test_a_new_queue_tells_its_losses_before_any_snapshot(lab: QueueLab) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers, unexpected
 from tests.log.harness import records
 from topics.flow.queues.jobs import gone_among
 from topics.flow.queues.leases import Holder
+from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.topic import Topic
 from topics.values.errors import ApiError
 
@@ -47,13 +47,13 @@ def test_while_it_is_committed_a_job_is_neither_claimable_nor_acknowledged_twice
     lab.claim()
     answers: list[tuple[int, list[int]]] = []
 
-    def done(acked: int, skipped: list[int], *_: Any) -> None:
-        answers.append((acked, skipped))
+    def done(ack: Settlement) -> None:
+        answers.append((len(ack.seqs), ack.skipped))
 
     queue = lab.queue()
-    queue.ack("w", [(1, None)], done, unexpected)
+    queue.settle(Settlement(Verb.ACK, "w", [(1, None)], done, unexpected))
     lab.clock.advance(LEASE_MS + 1)
-    queue.ack("w", [(1, None)], done, unexpected)
+    queue.settle(Settlement(Verb.ACK, "w", [(1, None)], done, unexpected))
     assert answers == [(0, [1])]
     assert lab.counters() == (0, 1, 0)
     lab.engine.queue.sync_now()

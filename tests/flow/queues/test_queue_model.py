@@ -16,6 +16,7 @@ from tests.flow.queues.lab import QueueLab, Told, in_short, jobs, unexpected
 from tests.log.harness import records
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
+from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.read.render import Shape
 
 DAY_MS = 86_400_000
@@ -380,13 +381,20 @@ class QueueAgainstLists(RuleBasedStateMachine):
         [answer] = answers
         return answer
 
+    def settle(self, verb: Verb, node: str, guarded: list[tuple[int, int | None]], **how: Any) -> Settlement:
+        settled: list[Settlement] = []
+        self.lab.queue().settle(Settlement(verb, node, guarded, settled.append, unexpected, **how))
+        self.lab.engine.queue.sync_now()
+        (settlement,) = settled
+        return settlement
+
     @rule(picks=PICKS, strange=STRANGE)
     def ack(self, picks: list[tuple[int, str]], strange: bool) -> None:
         desk = self.settled()
         node, guarded = self.named(picks, strange)
         held, skipped, lost = self.split(node, guarded)
-        answer = self.call(lambda done: self.lab.queue().ack(node, guarded, done, unexpected))
-        assert answer[:3] == (len(held), skipped, lost)
+        ack = self.settle(Verb.ACK, node, guarded)
+        assert (ack.seqs, ack.skipped, ack.lost) == (held, skipped, lost)
         for seq in held:
             del desk.jobs[seq]
 
@@ -395,8 +403,8 @@ class QueueAgainstLists(RuleBasedStateMachine):
         desk = self.settled()
         node, guarded = self.named(picks, strange)
         held, skipped, lost = self.split(node, guarded)
-        answer = self.call(lambda done: self.lab.queue().nack(node, guarded, delay_ms, done, unexpected))
-        assert answer == (len(held), skipped, lost)
+        nack = self.settle(Verb.NACK, node, guarded, delay_ms=delay_ms)
+        assert (nack.seqs, nack.skipped, nack.lost) == (held, skipped, lost)
         for seq in held:
             job = desk.jobs[seq]
             job.place = DELAYED if delay_ms else RETURNED
@@ -408,8 +416,9 @@ class QueueAgainstLists(RuleBasedStateMachine):
         desk = self.settled()
         node, guarded = self.named(picks, strange)
         held, skipped, lost = self.split(node, guarded)
-        answer = self.call(lambda done: self.lab.queue().extend(node, guarded, lease_ms, done, unexpected))
-        assert answer == (dict.fromkeys(held, self.now() + lease_ms), skipped, lost)
+        extend = self.settle(Verb.EXTEND, node, guarded, lease_ms=lease_ms)
+        assert (extend.seqs, extend.skipped, extend.lost) == (held, skipped, lost)
+        assert extend.deadline == self.now() + lease_ms
         for seq in held:
             self.until(desk.jobs[seq], lease_ms)
 
@@ -493,7 +502,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
         desk = self.settled()
         node, guarded = self.named(picks, strange)
         held, _, _ = self.split(node, guarded)
-        self.lab.queue().ack(node, guarded, lambda *_: None, unexpected)
+        self.lab.queue().settle(Settlement(Verb.ACK, node, guarded, lambda _: None, unexpected))
         if written:
             self.lab.engine.queue.flush()
             for seq in held:

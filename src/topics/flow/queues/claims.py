@@ -1,4 +1,4 @@
-"""Claims: which jobs come first, which have been delivered too often, and which claim gets which job."""
+"""Claims: which jobs come first, which were delivered too often, and which claim gets which job."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,38 +11,38 @@ from topics.flow.queues.losses import Notice
 from topics.log import Fail, Topic
 from topics.values import MAX_READ_BYTES
 
-# What a claim may carry: like any read, so that one greedy worker does not hold up the others.
+# Bytes that a claim may carry: as many as any read, so that one worker does not hold up the others.
 MAX_CLAIM_BYTES = MAX_READ_BYTES
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A worker's wish for jobs, and what it got."""
+    """A worker's request for jobs, and the jobs that it got. `done` gets the claim itself."""
 
     node: str
     wanted: int
     lease_ms: int
-    answer: "Callable[[Claim], None]"
+    done: "Callable[[Claim], None]"
     fail: Fail
     holder: Holder | None = None
     # Each job's seq and text; the text lacks its opening brace.
     jobs: list[tuple[int, bytes]] = field(default_factory=list)
-    # Jobs that were lost: this worker is the one to be told. It has to say whether it was.
+    # Lost jobs that this worker has to be told of. The queue has to hear whether it was.
     notice: Notice | None = None
     # The worker went away before it was served.
-    left: bool = False
+    has_left: bool = False
 
     def leave(self) -> None:
-        self.left = True
+        self.has_left = True
 
 
-def pick(topic: Topic, table: LeaseTable, wanted: int, max_bytes: int) -> list[Job]:
-    """Jobs that came back, lowest first, then those that were never delivered."""
+def take_jobs(topic: Topic, table: LeaseTable, wanted: int, max_bytes: int) -> list[Job]:
+    """Take jobs that came back, lowest first, then jobs that were never delivered."""
     config = topic.config
     limit = config.max_deliveries if config.dead_letter is not None else 0
-    picked: list[int] = []
+    taken: list[int] = []
     overdue = 0
-    while len(picked) < wanted and overdue < MAX_MOVES:
+    while len(taken) < wanted and overdue < MAX_MOVES:
         seq = table.take_returned()
         if seq is None:
             break
@@ -50,18 +50,19 @@ def pick(topic: Topic, table: LeaseTable, wanted: int, max_bytes: int) -> list[J
             table.set_overdue(seq)
             overdue += 1
         else:
-            picked.append(seq)
-    if len(picked) < wanted and overdue < MAX_MOVES:
-        missing = wanted - len(picked)
+            taken.append(seq)
+    if len(taken) < wanted and overdue < MAX_MOVES:
+        missing = wanted - len(taken)
         fresh = live_from(topic, table.next_fresh, missing)
         table.next_fresh = fresh[-1] + 1 if len(fresh) == missing else topic.head + 1
-        picked += fresh
-    jobs = read_jobs(topic, picked, max_bytes) if picked else []
-    # What did not fit waits for the next claim; so does what turned out to be lost, until it is forgotten.
-    if len(jobs) < len(picked):
-        taken = {job.seq for job in jobs}
-        for seq in picked:
-            if seq not in taken:
+        taken += fresh
+    jobs = read_jobs(topic, taken, max_bytes) if taken else []
+    # Jobs that did not fit wait for the next claim; so do jobs that turned out to be lost, until the table
+    # forgets them.
+    if len(jobs) < len(taken):
+        read = {job.seq for job in jobs}
+        for seq in taken:
+            if seq not in read:
                 table.give_back(seq)
     return jobs
 
@@ -74,18 +75,18 @@ def deal(
     shift: int,
     next_lease_ids: Callable[[int], int],
 ) -> list[Lease]:
-    """One job to each claim in turn, until all have enough or no job is left.
+    """Grant one job to each claim in turn, until all have enough or no job is left.
 
-    `shift`: between the table's time and Unix time. `next_lease_ids` tells the first of so many.
+    `shift`: from the table's time to Unix time. `next_lease_ids` reserves ids and returns the first.
     """
-    lent: list[Lease] = []
+    granted: list[Lease] = []
     for claim, share in zip(claims, _shares(jobs, claims), strict=True):
         seqs = [job.seq for job in share]
         first_id, deadline = next_lease_ids(len(seqs)), now + claim.lease_ms
-        lent += table.lend(seqs, first_id, claim.node, deadline, claim.holder)
+        granted += table.grant(seqs, first_id, claim.node, deadline, claim.holder)
         texts = with_leases(share, first_id, deadline + shift, table.deliveries)
         claim.jobs = list(zip(seqs, texts, strict=True))
-    return lent
+    return granted
 
 
 def _shares(jobs: list[Job], claims: list[Claim]) -> list[list[Job]]:

@@ -47,7 +47,7 @@ def with_leases(
 def live_from(topic: Topic, start: int, limit: int, stop_before: int | None = None) -> list[int]:
     """The first live seqs from `start` on, ascending; only visible ones."""
     end = topic.head + 1 if stop_before is None else min(stop_before, topic.head + 1)
-    return surviving_damage(topic, lambda: _live_from(topic, start, limit, end))
+    return surviving_damage(topic, _live_from, topic, start, limit, end)
 
 
 def _live_from(topic: Topic, start: int, limit: int, end: int) -> list[int]:
@@ -75,7 +75,7 @@ def _find_unmarked(run: Run, dead: bytearray, first: int, stop: int, limit: int,
 
 def gone_among(topic: Topic, seqs: set[int]) -> set[int]:
     """Those of the seqs that are not live any more."""
-    live = surviving_damage(topic, lambda: _live_among(topic, sorted(seqs)))
+    live = surviving_damage(topic, _live_among, topic, sorted(seqs))
     return seqs.difference(live)
 
 
@@ -93,7 +93,7 @@ def _live_among(topic: Topic, seqs: list[int]) -> list[int]:
 
 def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
     """The jobs with these seqs, as many as fit; always one. What turns out to be lost is left out."""
-    return surviving_damage(topic, lambda: _read_jobs(topic, seqs, max_bytes))
+    return surviving_damage(topic, _read_jobs, topic, seqs, max_bytes)
 
 
 def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
@@ -133,7 +133,7 @@ def _one_by_one(topic: Topic, run: Run, seqs: Sequence[int]) -> Iterator[Job]:
 
 def read_records(topic: Topic, seqs: Sequence[int]) -> Records:
     """The jobs with these seqs, taken apart. What turns out to be lost is left out."""
-    return surviving_damage(topic, lambda: _read_records(topic, seqs))
+    return surviving_damage(topic, _read_records, topic, seqs)
 
 
 def _read_records(topic: Topic, seqs: Sequence[int]) -> Records:

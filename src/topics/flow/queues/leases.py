@@ -66,7 +66,8 @@ class LeaseTable:
         self.overdue: list[int] = []
         self.moving: set[int] = set()
         self.next_fresh = first_seq
-        self._returned: list[int] = []
+        # A heap of jobs that came back.
+        self.returned: list[int] = []
         self._deadlines: list[tuple[int, int]] = []
         self._delays: list[tuple[int, int]] = []
         # Of what was restored: when it was written down.
@@ -74,7 +75,7 @@ class LeaseTable:
 
     # --- time -------------------------------------------------------------------------------------------
 
-    def settle(self, now_ms: int) -> None:
+    def expire(self, now_ms: int) -> None:
         """End the leases whose deadline lies in the past, and the delays that are over."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] < now_ms:
@@ -87,29 +88,30 @@ class LeaseTable:
             until, seq = heappop(delays)
             if self.delayed.get(seq) == until:
                 del self.delayed[seq]
-                heappush(self._returned, seq)
+                heappush(self.returned, seq)
 
     # --- handing out ------------------------------------------------------------------------------------
 
     def take_returned(self) -> int | None:
-        """The lowest job that came back; the caller has to put it somewhere."""
-        return heappop(self._returned) if self._returned else None
+        """Take the lowest job that came back; the caller has to put it somewhere."""
+        return heappop(self.returned) if self.returned else None
 
-    def lend(
+    def grant(
         self, seqs: Sequence[int], first_id: int, node: str, deadline: int, holder: Holder | None = None
     ) -> list[Lease]:
-        """To one worker, each job under an id of its own: they count up from the first."""
+        """Lease jobs to one worker. Each has an id of its own: they count up from the first."""
         deliveries, deadlines = self.deliveries, self._deadlines
-        lent = [Lease(seq, first_id + at, node, deadline, holder) for at, seq in enumerate(seqs)]
-        for lease in lent:
+        granted = [Lease(seq, first_id + at, node, deadline, holder) for at, seq in enumerate(seqs)]
+        for lease in granted:
             seq = lease.seq
             self.leases[seq] = lease
             deliveries[seq] = deliveries.get(seq, 0) + 1
             heappush(deadlines, (deadline, seq))
-        self._drop_stale_deadlines()
+        if len(deadlines) > STALE_TIMES:
+            self._drop_stale_deadlines()
         if holder is not None:
             holder.seqs.update(seqs)
-        return lent
+        return granted
 
     def _drop_stale_deadlines(self) -> None:
         if len(self._deadlines) > 2 * len(self.leases) + STALE_TIMES:
@@ -119,7 +121,7 @@ class LeaseTable:
     # --- what holders may do ----------------------------------------------------------------------------
 
     def held(self, seq: int, node: str, lease_id: int | None) -> Lease | None:
-        """The lease under which `node` holds the job, if it does; call it when time has been settled."""
+        """Return the lease under which `node` holds the job, if it does; call `expire` first."""
         lease = self.leases.get(seq)
         if lease is None or lease.closing or lease.node != node:
             return None
@@ -133,7 +135,7 @@ class LeaseTable:
     def give_back(self, seq: int) -> None:
         """The job may be claimed again at once."""
         self._end_lease(seq)
-        heappush(self._returned, seq)
+        heappush(self.returned, seq)
 
     def hold_back(self, seq: int, until_ms: int) -> None:
         self._end_lease(seq)
@@ -154,7 +156,6 @@ class LeaseTable:
         for seq in seqs:
             self._end_lease(seq)
             deliveries.pop(seq, None)
-        # Seldom is there any of these.
         if self.moving:
             self.moving.difference_update(seqs)
         if self.errors:
@@ -186,14 +187,14 @@ class LeaseTable:
     def reconsider_overdue(self) -> None:
         """The limit may have changed."""
         for seq in self.overdue:
-            heappush(self._returned, seq)
+            heappush(self.returned, seq)
         self.overdue = []
 
     # --- jobs that are gone -----------------------------------------------------------------------------
 
     def known(self) -> set[int]:
         """Every job that is mentioned anywhere."""
-        return {*self.leases, *self.deliveries, *self.delayed, *self.overdue, *self.moving, *self._returned}
+        return {*self.leases, *self.deliveries, *self.delayed, *self.overdue, *self.moving, *self.returned}
 
     def forget(self, gone: set[int]) -> None:
         """Jobs that a cap, their age or a delete has taken."""
@@ -203,9 +204,9 @@ class LeaseTable:
         for seq in gone:
             self.delayed.pop(seq, None)
         self.overdue = [seq for seq in self.overdue if seq not in gone]
-        self._returned = [seq for seq in self._returned if seq not in gone]
+        self.returned = [seq for seq in self.returned if seq not in gone]
         heapify(self.overdue)
-        heapify(self._returned)
+        heapify(self.returned)
 
     # --- keeping ----------------------------------------------------------------------------------------
 
@@ -258,5 +259,5 @@ class LeaseTable:
 
     def recount(self, live: Iterable[int]) -> None:
         """After a restart: what is live, was delivered, and is neither leased nor delayed has come back."""
-        self._returned = [seq for seq in live if seq not in self.leases and seq not in self.delayed]
-        heapify(self._returned)
+        self.returned = [seq for seq in live if seq not in self.leases and seq not in self.delayed]
+        heapify(self.returned)

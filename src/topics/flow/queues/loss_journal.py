@@ -1,8 +1,4 @@
-"""What workers have been told of lost jobs, kept across restarts.
-
-Directories of the first edition do not say it. What their queues had lost by the time they are first opened
-counts as told, and a frame says so: from then on a queue of which nothing is written down has told nothing.
-"""
+"""Which lost jobs workers were told of, kept across restarts."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -24,34 +20,22 @@ class LossJournal(Extension):
     kinds: tuple[int, ...] = (Kind.QUEUE_LOSSES,)
 
     def __init__(self, engine: Engine, queues: Callable[[], Iterable[JobQueue]]) -> None:
-        """`queues`: all there are."""
+        """`queues` returns all queues."""
         self._engine = engine
         self._queues = queues
-        # This directory keeps account of what was told.
-        self._has_begun = False
 
     def note(self, queues: Iterable[JobQueue]) -> None:
-        """Write down what is known of these queues by now. No worker waits for it."""
+        """Journal what workers of these queues know. No worker waits for it."""
         payload = msgspec.msgpack.encode([queue.losses.dump() for queue in queues])
         frame = FrameDraft(Kind.QUEUE_LOSSES, payload, ts=self._engine.now())
-        # Where nothing can be written, the next process tells it again.
+        # If nothing can be written, the next process tells it again.
         with suppress(ApiError):
             self._engine.queue.submit(CallbackOp([frame], None, _ignore, _ignore, sync=False))
 
     def start(self) -> None:
         queues = [queue for queue in self._queues() if queue.losses.settle()]
-        if not self._has_begun:
-            queues = self._begin()
+        if queues:
             self.note(queues)
-        elif queues:
-            self.note(queues)
-
-    def _begin(self) -> list[JobQueue]:
-        queues = [*self._queues()]
-        for queue in queues:
-            queue.losses.pass_over()
-        self._has_begun = True
-        return queues
 
     # --- restart ----------------------------------------------------------------------------------------
 
@@ -59,15 +43,12 @@ class LossJournal(Extension):
         self._load(_states.decode(frame.payload))
 
     def dump(self) -> Any:
-        if not self._has_begun:
-            self._begin()
         return [queue.losses.dump() for queue in self._queues() if not queue.losses.is_plain]
 
     def load(self, state: Any) -> None:
         self._load(msgspec.convert(state, list[LossState]))
 
     def _load(self, states: list[LossState]) -> None:
-        self._has_begun = True
         for state in states:
             topic = self._engine.by_id.get(state.topic)
             if topic is not None and topic.config.is_queue:

@@ -105,7 +105,7 @@ class Losses:
         self._finished = SeqRanges()
         self._vague: list[_Stretch] = []
         # Records have gone since the losses were last looked at.
-        self.is_suspect = True
+        self.needs_rescan = True
 
     # --- what is lost -----------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Losses:
 
     def offer(self) -> Notice | None:
         """The losses that no worker has been told of, for one worker to be told; None if there are none."""
-        self.is_suspect = False
+        self.needs_rescan = False
         topic = self._topic
         untold = list(self._untold())
         # Below the floor nothing more can be lost, and holes above it are told of one by one.
@@ -170,15 +170,9 @@ class Losses:
         """A worker could not be told: the next one hears of it, and perhaps of more than it would have to."""
         self._offered = self._told
         self._offered_holes = SeqRanges(self._told_holes)
-        self.is_suspect = True
+        self.needs_rescan = True
 
     # --- restarts ---------------------------------------------------------------------------------------
-
-    def pass_over(self) -> None:
-        """What is lost by now is not told: it was lost before there was anyone to keep account of it."""
-        notice = self.offer()
-        if notice is not None:
-            self.confirm(notice)
 
     def settle(self) -> bool:
         """All was read: what is lost now stays so. True if the journal has to know."""

@@ -1,32 +1,30 @@
 """One queue: a topic whose records are jobs, and the leases on them.
 
-    claim ─▶ (window of the cohort) ─▶ pick ─▶ deal in rotation ─▶ lend ─▶ answer
-    ack   ─▶ one Delete frame for all that came meanwhile ─▶ answer
-    nack, extend, release ─▶ lease table ─▶ answer
+    claim ─▶ dispatcher ─▶ take_jobs ─▶ deal (grant leases in rotation) ─▶ journal, if durable ─▶ reply
+    ack   ─▶ settle ─▶ one Delete frame for all acks before the next journal write ─▶ reply
+    nack, extend ─▶ settle ─▶ lease table ─▶ journal, if durable ─▶ reply
 
-Leases live in memory. A queue with `leases_durable` journals every change of a lease before the answer.
+Leases live in memory. A queue with `leases_durable` journals every change of a lease before the reply.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from topics.flow.queues.acks import Ack, Acks
-from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, pick
+from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, take_jobs
 from topics.flow.queues.dead_letters import DeadLetters
+from topics.flow.queues.dispatcher import JobDispatcher
 from topics.flow.queues.jobs import gone_among, live_from
 from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable, Packed
 from topics.flow.queues.losses import Losses, Notice
-from topics.log import CallbackOp, Engine, Fail, Layer, Op, Topic
+from topics.flow.queues.settlement import MAX_JOBS, AckOp, Settlement, Verb
+from topics.log import CallbackOp, Engine, Fail, Layer, Topic
 from topics.storage import FrameDraft, Kind
 from topics.values import ApiError, topic_not_found
 
-# Flag of a frame that tells of every job there is something to tell of, not only of what has changed.
+# Flag of a frame that has an entry for every known job, not only for changed ones.
 ALL_LEASES = 1
-
-# Jobs by seq, each with the lease it must be under, if the caller said which.
-Guarded = Iterable[tuple[int, int | None]]
 
 
 class JobQueue(Layer):
@@ -36,54 +34,56 @@ class JobQueue(Layer):
         topic: Topic,
         next_lease_ids: Callable[[int], int],
         keep_told: "Callable[[JobQueue], None]",
+        pull: Callable[[Topic], None],
     ) -> None:
-        """`keep_told` writes down which losses workers have been told of."""
+        """`keep_told` journals which losses workers know of; `pull` makes the copies that routers owe."""
         self.engine = engine
         self.topic = topic
         self.table = LeaseTable(topic.seq_base)
-        self.dead_letters = DeadLetters(engine, topic, self._finish)
+        self.dead_letters = DeadLetters(engine, topic, self._note_deleted)
         self.losses = Losses(topic)
-        self._acks = Acks(engine, topic, self.losses.is_lost, self._acked)
-        # Called when a job or a place may have become free: work streams wait for that.
-        self.listeners: list[Callable[[], None]] = []
+        self.dispatcher = JobDispatcher(self, pull)
+        # The deletion that further acks may join.
+        self._open_deletion: AckOp | None = None
         self._next_lease_ids = next_lease_ids
         self._keep_told = keep_told
-        self._window: list[Claim] = []
         self._config = topic.config
-        # Records the topic lost since its beginning, as far as the table has heard of it.
+        # Records that the topic lost since its beginning, as far as the table knows.
         self._gone = -1
         self._recovered = False
-        # The journal knows all leases there are, not only those given since `leases_durable` was set.
+        # The journal knows all leases, not only those granted since `leases_durable` was set.
         self._journalled = False
 
     # --- state ------------------------------------------------------------------------------------------
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many jobs are ready and how many are in flight now."""
+        self._catch_up(self.engine.steady_ms())
+        table = self.table
+        in_flight = len(table.leases)
+        return self.topic.live_count - in_flight - len(table.delayed), in_flight
+
     def counters(self) -> dict[str, int]:
-        """How many jobs wait, are out, and were given up."""
-        self._settle(self.engine.steady_ms())
-        return {"ready": self.ready, "in_flight": self.in_flight, "dead_lettered": self.dead_letters.count}
+        ready, in_flight = self.counts()
+        return {"ready": ready, "in_flight": in_flight, "dead_lettered": self.dead_letters.count}
 
     @property
     def ready(self) -> int:
         return self.topic.live_count - len(self.table.leases) - len(self.table.delayed)
 
     @property
-    def in_flight(self) -> int:
-        return len(self.table.leases)
-
-    @property
     def is_gone(self) -> bool:
-        """Deleted, or about to be."""
+        """Whether the topic is deleted, or is about to be."""
         return self.topic.dropped or self.engine.by_name.get(self.topic.name) is not self.topic
 
     def refresh(self) -> int:
-        """Let time and removals have their effect before anything is said or done.
+        """Apply the effects of time and of removals; call it before anything else is said or done.
 
         Returns the time, on the clock that leases go by.
         """
         self.engine.refresh(self.topic)
         now = self.engine.steady_ms()
-        self._settle(now)
+        self._catch_up(now)
         return now
 
     @property
@@ -92,29 +92,31 @@ class JobQueue(Layer):
         return self.engine.now() - self.engine.steady_ms() if self._recovered else 0
 
     def unix_ms(self, steady_ms: int) -> int:
-        """A time of the lease table, for those who are told of it."""
+        """Return a time of the lease table in Unix time."""
         return steady_ms + self._shift
 
-    def _settle(self, now: int) -> None:
+    def _catch_up(self, now: int) -> None:
+        topic = self.topic
         if not self._recovered:
-            self._settle_recovery()
-        if self._config is not self.topic.config:
-            self._config = self.topic.config
+            self._finish_recovery()
+        if self._config is not topic.config:
+            self._config = topic.config
             self.table.reconsider_overdue()
             self._journalled = self._journalled and self._config.leases_durable
-        self._forget_gone()
-        self.table.settle(now)
+        # Appends move both numbers. Their difference moves when a cap, age or a delete removes records.
+        if topic.head - topic.live_count != self._gone:
+            self._forget_gone()
+        self.table.expire(now)
 
     def _forget_gone(self) -> None:
-        """Appending moves both numbers. If their difference moved, a cap, age or a delete took records."""
         gone = self.topic.head - self.topic.live_count
         if gone != self._gone:
             self._gone = gone
-            self.losses.is_suspect = True
+            self.losses.needs_rescan = True
             self.table.forget(gone_among(self.topic, self.table.known()))
 
-    def _settle_recovery(self) -> None:
-        """First use after a start: forget leases that were not to survive; other jobs are free."""
+    def _finish_recovery(self) -> None:
+        """First use after a start: forget leases that do not survive a restart; their jobs are free."""
         self._recovered = True
         self._journalled = self.topic.config.leases_durable
         if not self._journalled:
@@ -133,213 +135,170 @@ class JobQueue(Layer):
         self.losses.note_finished(first, last, count)
 
     def notice(self) -> Notice | None:
-        """Jobs that were lost, for a worker that is there to be told; ask when time has been settled."""
-        return self.losses.offer() if self.losses.is_suspect else None
+        """Return the lost jobs that a worker has to be told of; call `refresh` first."""
+        return self.losses.offer() if self.losses.needs_rescan else None
 
     def told(self, notice: Notice) -> None:
-        """A worker has been told."""
+        """Note that a worker was told of the losses."""
         self.losses.confirm(notice)
         self._keep_told(self)
 
-    def _part_lost(self, unheld: list[int]) -> tuple[list[int], list[int]]:
-        """Of jobs that the node does not hold: those it has to do with no more, and those that were lost."""
+    def _split_lost(self, unheld: list[int]) -> tuple[list[int], list[int]]:
+        """Split the jobs that a node does not hold into skipped and lost."""
         lost = [seq for seq in unheld if self.losses.is_lost(seq)]
         return ([seq for seq in unheld if seq not in lost], lost) if lost else (unheld, lost)
-
-    def _changed(self) -> None:
-        for listener in tuple(self.listeners):
-            listener()
 
     # --- claiming ---------------------------------------------------------------------------------------
 
     def claim(self, claim: Claim) -> None:
-        """Serve at once, or together with all claims within the window that the first one opens."""
-        window_ms = self.topic.config.claim_jitter_ms
-        if not window_ms:
-            self.serve([claim])
-            return
-        self._window.append(claim)
-        if len(self._window) == 1:
-            asyncio.get_running_loop().call_later(window_ms / 1000, self.close_window)
-
-    def close_window(self) -> None:
-        claims = [claim for claim in self._window if not claim.left]
-        self._window = []
-        if claims:
-            self.serve(claims)
+        self.dispatcher.claim(claim)
 
     def serve(self, claims: list[Claim]) -> None:
         """Hand out jobs to all of them, one each in turn, until all have enough or no job is left."""
         if self.is_gone:
             _fail_all(claims, topic_not_found(self.topic.name))
             return
-        now = self.refresh()
-        wanted = sum(claim.wanted for claim in claims)
-        jobs = pick(self.topic, self.table, wanted, MAX_CLAIM_BYTES * len(claims))
-        # Reading them may have found out that some are lost.
+        now, table = self.refresh(), self.table
+        wanted = sum([claim.wanted for claim in claims])
+        jobs = take_jobs(self.topic, table, wanted, MAX_CLAIM_BYTES * len(claims))
+        # Reading them may have shown that some are lost.
         self._forget_gone()
-        claims[0].notice = self.notice()
-        lent = deal(self.table, jobs, claims, now, self._shift, self._next_lease_ids)
-
-        def answer() -> None:
-            for claim in claims:
-                claim.answer(claim)
-
-        def answer_when_journalled() -> None:
-            self._journal(lent, answer, lambda error: self._take_back(lent, claims, error))
-
-        if self.table.overdue:
-            self.dead_letters.move_overdue(self.table, answer_when_journalled)
+        if self.losses.needs_rescan:
+            claims[0].notice = self.losses.offer()
+        leases = deal(table, jobs, claims, now, self._shift, self._next_lease_ids)
+        if table.overdue:
+            self.dead_letters.move_overdue(table, partial(self._reply, claims, leases))
         else:
-            answer_when_journalled()
+            self._reply(claims, leases)
 
-    def _take_back(self, lent: list[Lease], claims: list[Claim], error: ApiError) -> None:
-        self._reopen(lent)
+    def _reply(self, claims: list[Claim], leases: list[Lease]) -> None:
+        """Reply to the claims, once the journal has their leases if these are durable."""
+        if leases and self.topic.config.leases_durable:
+            seqs = [lease.seq for lease in leases]
+            self._journal(seqs, partial(_reply_all, claims), partial(self._take_back, claims, leases))
+        else:
+            _reply_all(claims)
+
+    def _take_back(self, claims: list[Claim], leases: list[Lease], error: ApiError) -> None:
+        self._reopen(leases)
         self.losses.withdraw()
         _fail_all(claims, error)
 
     # --- what holders do --------------------------------------------------------------------------------
 
-    def ack(
-        self,
-        node: str,
-        guarded: Guarded,
-        done: Callable[[int, list[int], list[int], Op | None], None],
-        fail: Fail,
-    ) -> None:
-        """Delete jobs for good. `done` gets how many, which were skipped, which are lost, and the commit."""
-        self.refresh()
-
-        def close(lease: Lease) -> None:
-            lease.closing = True
-
-        leases, skipped, lost = self._each_held(node, guarded, close)
-        if not leases:
-            done(0, skipped, lost, None)
-            return
-        seqs = [lease.seq for lease in leases]
-
-        def deleted(op: Op, too_late: list[int]) -> None:
-            done(len(seqs) - len(too_late), skipped, lost + too_late if too_late else lost, op)
-
-        def failed(error: ApiError) -> None:
-            give_back(error)
-            fail(error)
-
-        def give_back(error: ApiError) -> None:
-            if error.code in ("throttled", "disk_full"):
-                # Nothing is wrong but the moment: a worker that tries again shall still hold the jobs.
-                for lease in leases:
-                    lease.closing = False
+    def settle(self, request: Settlement) -> None:
+        """Ack, nack or extend the jobs that the node holds. Raises when an ack is refused."""
+        now = self.refresh()
+        # One by one: a seq that is named twice may no longer be held the second time.
+        held: list[Lease] = []
+        unheld: list[int] = []
+        for seq, lease_id in request.guarded:
+            lease = self.table.held(seq, request.node, lease_id)
+            if lease is None:
+                unheld.append(seq)
+                continue
+            held.append(lease)
+            if request.verb is Verb.ACK:
+                lease.closing = True
+            elif request.verb is Verb.EXTEND:
+                self.table.extend(lease, now + request.lease_ms)
             else:
-                self._reopen(leases)
+                self._give_up(seq, request, now)
+        request.seqs = [lease.seq for lease in held]
+        if unheld:
+            request.skipped, request.lost = self._split_lost(unheld)
+        if request.verb is Verb.ACK:
+            self._delete(request)
+            return
+        if request.verb is Verb.EXTEND:
+            request.seqs = list(dict.fromkeys(request.seqs))
+            request.deadline = now + request.lease_ms + self._shift
+        self._journal(request.seqs, partial(request.done, request), request.fail)
+        if request.verb is Verb.NACK:
+            self.dispatcher.wake()
 
+    def _give_up(self, seq: int, nack: Settlement, now: int) -> None:
+        if nack.error:
+            self.table.errors[seq] = nack.error
+        if nack.delay_ms:
+            self.table.hold_back(seq, now + nack.delay_ms)
+        else:
+            self.table.give_back(seq)
+
+    def _delete(self, ack: Settlement) -> None:
+        """Delete acked jobs for good, in the deletion that other acks of this turn share."""
+        if not ack.seqs:
+            ack.done(ack)
+            return
+        commits, op = self.engine.queue, self._open_deletion
         try:
-            self._acks.add(Ack(seqs, deleted, failed))
+            if op is None:
+                op = AckOp(self)
+                op.join(ack)
+                commits.submit(op)
+                self._open_deletion = op
+            else:
+                commits.require_room(0)
+                op.join(ack)
         except ApiError as error:
-            give_back(error)
+            self.reopen(ack, error)
             raise
+        if len(op.seqs) >= MAX_JOBS:
+            self._open_deletion = None
 
-    def _acked(self, seqs: list[int], deleted: int) -> None:
-        self._finish(seqs, deleted)
-        self._changed()
+    def close_deletion(self, op: AckOp) -> None:
+        """Let no more acks join the deletion."""
+        if self._open_deletion is op:
+            self._open_deletion = None
 
-    def _finish(self, seqs: list[int], deleted: int) -> None:
-        """Our own deletion of these jobs has been applied."""
+    def note_acked(self, seqs: list[int], deleted: int) -> None:
+        """Note that the deletion of these jobs was applied."""
+        self._note_deleted(seqs, deleted)
+        self.dispatcher.wake()
+
+    def _note_deleted(self, seqs: list[int], deleted: int) -> None:
+        """Note that our own deletion of these jobs was applied."""
         self._gone += deleted
         self.table.finish(seqs)
+
+    def reopen(self, ack: Settlement, error: ApiError) -> None:
+        """Undo an ack that could not be committed."""
+        leases = [lease for seq in ack.seqs if (lease := self.table.leases.get(seq)) is not None]
+        if error.code in ("throttled", "disk_full"):
+            # The refusal is temporary: a worker that tries again still holds the jobs.
+            for lease in leases:
+                lease.closing = False
+        else:
+            self._reopen(leases)
 
     def _reopen(self, leases: list[Lease]) -> None:
         for lease in leases:
             self.table.reopen(lease)
 
-    def nack(
-        self,
-        node: str,
-        guarded: Guarded,
-        delay_ms: int,
-        done: Callable[[int, list[int], list[int]], None],
-        fail: Fail,
-        *,
-        error: str = "",
-    ) -> None:
-        """`done` gets how many, which seqs were skipped, and which are lost. `error` says why."""
-        now = self.refresh()
-
-        def end(lease: Lease) -> None:
-            if error:
-                self.table.errors[lease.seq] = error
-            if delay_ms:
-                self.table.hold_back(lease.seq, now + delay_ms)
-            else:
-                self.table.give_back(lease.seq)
-
-        ended, skipped, lost = self._each_held(node, guarded, end)
-        self._journal(ended, lambda: done(len(ended), skipped, lost), fail)
-        self._changed()
-
-    def extend(
-        self,
-        node: str,
-        guarded: Guarded,
-        lease_ms: int,
-        done: Callable[[dict[int, int], list[int], list[int]], None],
-        fail: Fail,
-    ) -> None:
-        """Set new deadlines; `done` gets them by seq, which seqs were skipped, and which are lost."""
-        deadline = self.refresh() + lease_ms
-        leases, skipped, lost = self._each_held(
-            node, guarded, lambda lease: self.table.extend(lease, deadline)
-        )
-        extended = {lease.seq: lease for lease in leases}
-        deadlines = dict.fromkeys(extended, deadline + self._shift)
-        self._journal(list(extended.values()), lambda: done(deadlines, skipped, lost), fail)
-
-    def _each_held(
-        self, node: str, guarded: Guarded, act: Callable[[Lease], None]
-    ) -> tuple[list[Lease], list[int], list[int]]:
-        """Act on the lease of each job that the node holds; returns these, and the seqs of the others.
-
-        The others are parted into those that are there or done, and those that were lost.
-
-        One by one: what is named twice may not be held any more the second time.
-        """
-        held: list[Lease] = []
-        unheld: list[int] = []
-        for seq, lease_id in guarded:
-            lease = self.table.held(seq, node, lease_id)
-            if lease is None:
-                unheld.append(seq)
-            else:
-                act(lease)
-                held.append(lease)
-        return held, *self._part_lost(unheld)
-
     def release(self, holder: Holder) -> None:
-        """A connection has ended: what it still holds may be claimed at once."""
+        """Free the jobs that an ended connection still holds."""
         table = self.table
-        leases = [table.leases[seq] for seq in holder.seqs]
-        ended = [lease for lease in leases if not lease.closing]
-        for lease in ended:
-            table.give_back(lease.seq)
+        ended = [seq for seq in holder.seqs if not table.leases[seq].closing]
+        for seq in ended:
+            table.give_back(seq)
         if ended and not self.is_gone:
             self._journal(ended, _unheard, _unheard)
-            self._changed()
+            self.dispatcher.wake()
 
     # --- durable leases ---------------------------------------------------------------------------------
 
-    def _journal(self, leases: list[Lease], done: Callable[[], None], fail: Fail) -> None:
-        """Write down where these jobs are now, if they are to be found there after a restart."""
-        if not leases or not self.topic.config.leases_durable:
+    def _journal(self, seqs: list[int], done: Callable[[], None], fail: Fail) -> None:
+        """Journal where these jobs are now, if leases are durable."""
+        if not seqs or not self.topic.config.leases_durable:
             done()
         elif self._journalled:
             shift = self._shift
-            self._write([self.table.entry(lease.seq, shift) for lease in leases], 0, done, fail)
+            self._write([self.table.entry(seq, shift) for seq in seqs], 0, done, fail)
         else:
             self._write_all(done, fail)
 
     def _write_all(self, done: Callable[[], None], fail: Fail) -> None:
-        """Voids what the journal said earlier: leases that it knows of may have ended in secret."""
+        """Journal all leases. This voids earlier entries: such a lease may have ended without a frame."""
         self._journalled = True
         self._write(self.entries(), ALL_LEASES, done, fail)
 
@@ -358,16 +317,15 @@ class JobQueue(Layer):
             fail(error)
 
     def keep_leases(self, done: Callable[[], None], fail: Fail) -> None:
-        """The config says by now that leases outlive the process: so do those that were given out before."""
+        """Journal the leases that were granted before the config made leases durable."""
         self.refresh()
-        # Those that are written down already need not be again, whatever else the config has changed.
         if self._journalled:
             done()
         else:
             self._write_all(done, fail)
 
     def restore(self, entries: list[Entry], flags: int, written_ms: int) -> None:
-        """Do again what a frame says."""
+        """Apply a frame during recovery."""
         if flags & ALL_LEASES:
             self.table = LeaseTable(self.topic.seq_base)
         self.table.restore(entries, written_ms)
@@ -382,5 +340,10 @@ def _fail_all(claims: list[Claim], error: ApiError) -> None:
         claim.fail(error)
 
 
+def _reply_all(claims: list[Claim]) -> None:
+    for claim in claims:
+        claim.done(claim)
+
+
 def _unheard(_: ApiError | None = None) -> None:
-    """No worker waits for the answer: its connection has ended."""
+    """Do nothing: the worker's connection has ended."""

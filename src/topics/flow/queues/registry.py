@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from topics.flow.queues.dispatcher import Worker
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.queue import JobQueue
@@ -29,8 +30,16 @@ class Queues(Extension):
     name = "queues"
     kinds: tuple[int, ...] = (Kind.LEASE, Kind.DEAD_LETTER)
 
-    def __init__(self, engine: Engine, random_bits: Callable[[int], int] = secrets.randbits) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        random_bits: Callable[[int], int] = secrets.randbits,
+        *,
+        pull: Callable[[Topic], None] = lambda _: None,
+    ) -> None:
+        """`pull` makes the copies that routers owe to a queue."""
         self._engine = engine
+        self._pull = pull
         self._last_id = random_bits(_ID_BITS)
         # By topic, whose id a restore may change.
         self._by_topic: dict[Topic, JobQueue] = {}
@@ -40,7 +49,7 @@ class Queues(Extension):
 
     def topic_shown(self, topic: Topic) -> None:
         if topic.config.is_queue:
-            queue = JobQueue(self._engine, topic, self._next_lease_ids, self._keep_told)
+            queue = JobQueue(self._engine, topic, self._next_lease_ids, self._keep_told, self._pull)
             topic.attach(queue)
             self._by_topic[topic] = queue
 
@@ -53,6 +62,15 @@ class Queues(Extension):
     def all(self) -> Iterable[JobQueue]:
         return self._by_topic.values()
 
+    def workers(self) -> list[Worker]:
+        """Return everyone who waits for jobs."""
+        return [worker for queue in self.all() for worker in queue.dispatcher.workers]
+
+    def shut_down(self) -> None:
+        """End every wait: the server stops."""
+        for worker in self.workers():
+            worker.shut_down()
+
     def of(self, topic: Topic) -> JobQueue:
         if not topic.config.is_queue:
             raise ApiError("not_a_queue", f'topic "{topic.name}" is not a queue', {"topic": topic.name})
@@ -60,14 +78,16 @@ class Queues(Extension):
         return queue
 
     def _next_lease_ids(self, count: int) -> int:
-        """The first of so many. Old tokens must never fit a new lease, so ids do not start over with the
-        process."""
+        """Reserve ids and return the first.
+
+        They do not start over with the process: an old token must never fit a new lease.
+        """
         first = self._last_id + 1
         self._last_id += count
         return first
 
     def start(self) -> None:
-        """Leases that have outlived a restart end at other times now: those that come later have to know."""
+        """Journal the deadlines of leases that survived the restart: they have moved."""
         for queue in self.all():
             if queue.topic.config.leases_durable and queue.table.known():
                 queue.keep_leases(_ignore, _ignore)

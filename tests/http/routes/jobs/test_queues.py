@@ -280,7 +280,7 @@ def test_a_claimer_who_hangs_up_within_the_window_gets_nothing(app: QueueApp) ->
     wire.send(raw_request("POST", "/v0/topics/q/claim", b'{"node":"gone"}'))
     eventually(lambda: len(app.window()) == 1)
     wire.close()
-    eventually(lambda: app.window()[0].left)
+    eventually(lambda: app.window()[0].has_left)
     app.close_window()
     assert app.counters() == (1, 0, 0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.queue_app import LEASE_MS, QueueApp
 from tests.support import eventually
-from topics.http.routes.jobs import desk
+from topics.flow.queues import dispatcher
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_job_that_another_worker_of_the_cohort_got(app: QueueApp) -> None:
 
 
 def test_writes_are_noticed_at_once(app: QueueApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "LOOK_S", 3600)
+    monkeypatch.setattr(dispatcher, "POLL_S", 3600)
     worker = Waiting(app, max=3)
     app.write("q", 1, 2)
     assert worker.seqs() == [1, 2]

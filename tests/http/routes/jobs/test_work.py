@@ -9,7 +9,7 @@ import pytest
 from tests.http.queue_app import LEASE_MS, QueueApp
 from tests.http.streaming import EventReader
 from tests.support import eventually
-from topics.http.routes.jobs import desk
+from topics.flow.queues import dispatcher
 from topics.http.routes.jobs import work as work_stream
 
 
@@ -74,7 +74,7 @@ def test_a_nack_or_an_expiry_makes_room_too(app: QueueApp) -> None:
 
 def test_nobody_waits_for_the_next_look(app: QueueApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes, acks, nacks and hang-ups are noticed at once; only what ends by itself has to be looked for."""
-    monkeypatch.setattr(desk, "LOOK_S", 3600)
+    monkeypatch.setattr(dispatcher, "POLL_S", 3600)
     reader = app.work("node=w")
     assert reader.block() == "retry: 2000"
     app.write("q", 1)
@@ -128,7 +128,7 @@ def test_jobs_go_round_among_the_streams(app: QueueApp) -> None:
 
 
 def test_single_jobs_go_to_one_stream_after_the_other(app: QueueApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "LOOK_S", 3600)
+    monkeypatch.setattr(dispatcher, "POLL_S", 3600)
     readers = [app.work(f"node=w{number}&max=10") for number in range(3)]
     eventually(lambda: app.inside(lambda: app.app.stream_slots.open) == 3)
     for number in range(3):
@@ -156,7 +156,7 @@ def test_a_stream_that_ends_within_the_window_gets_nothing(app: QueueApp) -> Non
     reader = app.work()
     eventually(lambda: len(app.window()) == 1)
     reader.close()
-    eventually(lambda: app.window()[0].left)
+    eventually(lambda: app.window()[0].has_left)
     app.close_window()
     assert app.counters() == (1, 0, 0)
 

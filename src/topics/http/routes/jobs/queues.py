@@ -1,21 +1,20 @@
 """Queues over HTTP: claim jobs, acknowledge, give back, extend."""
 
 import re
-from typing import Any
+from functools import partial
 
 import msgspec
 
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
+from topics.flow.queues.settlement import Guarded, Settlement, Verb
 from topics.http.admission.auth import READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, check_seqs, clamped, decode, lease_length
-from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.jobs.waiting_claim import WaitingClaim, reply_claim
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.routing import Body, Route
-from topics.log import Op
 from topics.values import MAX_CLAIM, MAX_WAIT_MS, Form, invalid
 
 MAX_DELAY_MS = 86_400_000
@@ -58,10 +57,9 @@ _MANY = "batch_too_large"
 
 
 class QueueRoutes:
-    def __init__(self, service: Service, queues: Queues, desks: Desks) -> None:
+    def __init__(self, service: Service, queues: Queues) -> None:
         self._service = service
         self._queues = queues
-        self._desks = desks
 
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
@@ -90,26 +88,19 @@ class QueueRoutes:
 
         def done(claim: Claim) -> None:
             if wait_ms and not claim.jobs and claim.notice is None:
-                WaitingClaim(self._service, self._desks, exchange, queue, claim).wait(wait_ms)
+                WaitingClaim(self._service, exchange, queue, claim).wait(wait_ms)
             else:
                 reply_claim(exchange, queue, claim.jobs, claim.notice)
 
         claim = Claim(body.node, wanted, lease_ms or config.lease_ms, done, exchange.fail)
-        if config.claim_jitter_ms:
+        if queue.dispatcher.has_window:
             exchange.on_close(claim.leave)
         queue.claim(claim)
 
     def ack(self, exchange: Exchange) -> None:
         body = decode(exchange, _ack)
         guarded = check_held(body)
-        queue = self._queue(exchange)
-
-        def done(acked: int, skipped: list[int], lost: list[int], op: Op | None) -> None:
-            fsync_ms = op.fsync_ms if op is not None and queue.topic.config.durable else 0.0
-            timing = b',"fsync_ms":%.3f' % fsync_ms
-            exchange.reply(_settled(exchange, queue, b"acked", acked, skipped, lost, timing))
-
-        queue.ack(body.node, guarded, done, exchange.fail)
+        self._settle(exchange, Verb.ACK, body.node, guarded)
 
     def nack(self, exchange: Exchange) -> None:
         body = decode(exchange, _nack)
@@ -118,30 +109,27 @@ class QueueRoutes:
         error = body.error or ""
         if len(error.encode()) > MAX_ERROR_BYTES:
             raise invalid(f"error must be at most {MAX_ERROR_BYTES} bytes")
-        queue = self._queue(exchange)
-
-        def done(nacked: int, skipped: list[int], lost: list[int]) -> None:
-            exchange.reply(_settled(exchange, queue, b"nacked", nacked, skipped, lost))
-
-        queue.nack(body.node, guarded, delay_ms, done, exchange.fail, error=error)
+        self._settle(exchange, Verb.NACK, body.node, guarded, delay_ms=delay_ms, error=error)
 
     def extend(self, exchange: Exchange) -> None:
         body = decode(exchange, _extend)
         guarded = check_held(body)
-        lease_ms = lease_length(body.lease_ms)
-        queue = self._queue(exchange)
+        self._settle(exchange, Verb.EXTEND, body.node, guarded, lease_ms=lease_length(body.lease_ms))
 
-        def done(deadlines: dict[int, int], skipped: list[int], lost: list[int]) -> None:
-            body: dict[str, Any] = {
-                "topic": queue.topic.name,
-                "extended": len(deadlines),
-                "skipped": skipped,
-                "lost": lost,
-                "deadlines": deadlines,
-            }
-            answer(exchange, body)
-
-        queue.extend(body.node, guarded, lease_ms, done, exchange.fail)
+    def _settle(
+        self,
+        exchange: Exchange,
+        verb: Verb,
+        node: str,
+        guarded: Guarded,
+        *,
+        delay_ms: int = 0,
+        error: str = "",
+        lease_ms: int = 0,
+    ) -> None:
+        queue = queue_of(exchange, self._service, self._queues)
+        reply = partial(_reply_settled, exchange, queue)
+        queue.settle(Settlement(verb, node, guarded, reply, exchange.fail, delay_ms, error, lease_ms))
 
 
 def queue_of(exchange: Exchange, service: Service, queues: Queues) -> JobQueue:
@@ -172,28 +160,34 @@ def lease_id(token: str) -> int | None:
     return int(token.partition("_")[2], 16)
 
 
-def _settled(
-    exchange: Exchange,
-    queue: JobQueue,
-    verb: bytes,
-    count: int,
-    skipped: list[int],
-    lost: list[int],
-    performance: bytes = b"",
-) -> bytes:
-    counters = queue.counters()
-    return (
+def _reply_settled(exchange: Exchange, queue: JobQueue, settled: Settlement) -> None:
+    if settled.verb is Verb.EXTEND:
+        extended = {
+            "topic": queue.topic.name,
+            "extended": len(settled.seqs),
+            "skipped": settled.skipped,
+            "lost": settled.lost,
+            "deadlines": dict.fromkeys(settled.seqs, settled.deadline),
+        }
+        answer(exchange, extended)
+        return
+    timing = b""
+    if settled.verb is Verb.ACK:
+        op = settled.op
+        timing = b',"fsync_ms":%.3f' % (op.fsync_ms if op is not None and queue.topic.config.durable else 0.0)
+    ready, in_flight = queue.counts()
+    exchange.reply(
         b'{"topic":"%b","%b":%d,"skipped":[%b],"lost":[%b],"ready":%d,"in_flight":%d,'
         b'"performance":{"server_total_ms":%.3f%b}}'
         % (
             queue.topic.name_json,
-            verb,
-            count,
-            ",".join(map(str, skipped)).encode(),
-            ",".join(map(str, lost)).encode(),
-            counters["ready"],
-            counters["in_flight"],
+            settled.verb.value,
+            len(settled.seqs),
+            ",".join(map(str, settled.skipped)).encode(),
+            ",".join(map(str, settled.lost)).encode(),
+            ready,
+            in_flight,
             elapsed_ms(exchange),
-            performance,
+            timing,
         )
     )

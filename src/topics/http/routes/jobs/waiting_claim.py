@@ -6,7 +6,6 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import JobQueue
 from topics.http.exchange import Exchange
-from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.service import Service, elapsed_ms
 from topics.values import ApiError, topic_not_found
 
@@ -24,7 +23,7 @@ def reply_claim(
         % (
             queue.topic.name_json,
             len(jobs),
-            queue.counters()["ready"],
+            queue.counts()[0],
             b"{" + b",{".join([text for _, text in jobs]) if jobs else b"",
             b"null" if notice is None else notice.json(),
             elapsed_ms(exchange),
@@ -35,21 +34,17 @@ def reply_claim(
 
 
 class WaitingClaim:
-    """A worker at the desk of its queue that leaves with its first jobs."""
+    """A worker at the dispatcher of its queue that leaves with its first jobs."""
 
     is_reader = False
 
-    def __init__(
-        self, service: Service, desks: Desks, exchange: Exchange, queue: JobQueue, claim: Claim
-    ) -> None:
+    def __init__(self, service: Service, exchange: Exchange, queue: JobQueue, claim: Claim) -> None:
         """`claim`: what it asked for, in vain."""
         self._service = service
-        self._desks = desks
         self._exchange = exchange
         self.key = exchange.key
         self._queue = queue
         self._wish = claim
-        self._desk = desks.at(queue)
         self._timer: asyncio.TimerHandle | None = None
         # On its way to being served, with others that asked at the same time.
         self._claim: Claim | None = None
@@ -60,7 +55,7 @@ class WaitingClaim:
         left_s = max(wait_ms - elapsed_ms(self._exchange), 0) / 1000
         self._timer = asyncio.get_running_loop().call_later(left_s, self.release)
         self._service.parked.add(self)
-        self._desk.add(self)
+        self._queue.dispatcher.add(self)
         self._exchange.on_close(self._leave)
 
     def _leave(self) -> None:
@@ -68,18 +63,18 @@ class WaitingClaim:
             self._timer.cancel()
             self._timer = None
             self._service.parked.discard(self)
-            self._desks.leave(self._desk, self)
+            self._queue.dispatcher.remove(self)
             if self._claim is not None:
                 self._claim.leave()
 
-    # --- at the desk ------------------------------------------------------------------------------------
+    # --- as a worker of the dispatcher ------------------------------------------------------------------
 
     @property
     def room(self) -> int:
         return 0 if self._claim is not None else self._wish.wanted
 
     @property
-    def hears(self) -> bool:
+    def can_receive(self) -> bool:
         return self._claim is None
 
     def ask(self) -> Claim:

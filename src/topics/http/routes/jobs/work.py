@@ -5,13 +5,13 @@ import asyncio
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
+from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
 from topics.http import sse
 from topics.http.admission.auth import READ, WRITE, ApiKey, is_revoked
 from topics.http.admission.limits import StreamSlots
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, lease_length
-from topics.http.routes.jobs.desk import Desk, Desks
 from topics.http.routes.jobs.queues import queue_of
 from topics.http.routes.service import Service
 from topics.http.routing import Route
@@ -27,14 +27,12 @@ class WorkRoutes:
         service: Service,
         queues: Queues,
         slots: StreamSlots,
-        desks: Desks,
         *,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._service = service
         self._queues = queues
         self._slots = slots
-        self.desks = desks
         self.patience_s = patience_s
         self.heartbeats = sse.Heartbeats()
 
@@ -61,25 +59,23 @@ class WorkRoutes:
         queue = queue_of(exchange, self._service, self._queues)
         self._service.admission.read(exchange.name, is_noted=False)
         give_back = self._slots.take(exchange.key)
-        desk = self.desks.at(queue)
         held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         lease_ms = None if lease_ms is None else lease_length(lease_ms)
-        stream = WorkStream(desk, held, self.patience_s, node, most, lease_ms, exchange.key)
+        stream = WorkStream(queue, held, self.patience_s, node, most, lease_ms, exchange.key)
         stream.write(sse.RETRY)
         beat = self.heartbeats.add(stream)
-        desk.add(stream)
+        queue.dispatcher.add(stream)
 
         def closed() -> None:
             give_back()
             self.heartbeats.cancel(beat)
             stream.on_closed()
-            self.desks.leave(desk, stream)
 
         held.on_close(closed)
 
     def end_revoked(self) -> None:
         """Keys were removed."""
-        for worker in [worker for desk in self.desks for worker in desk.workers]:
+        for worker in self._queues.workers():
             if isinstance(worker, WorkStream) and is_revoked(worker.key):
                 worker.end(sse.revoked_frame())
 
@@ -92,7 +88,7 @@ def _number(text: str | None) -> int | None:
 class WorkStream(FedConnection):
     """One worker's connection: at most `most` leases at a time, all of which end with it."""
 
-    __slots__ = ("_claim", "_desk", "_holder", "_lease_ms", "_loop", "_most", "_node", "key", "last_sent")
+    __slots__ = ("_claim", "_holder", "_lease_ms", "_loop", "_most", "_node", "_queue", "key", "last_sent")
 
     _held: Stream
     heartbeat_s = HEARTBEAT_S
@@ -100,7 +96,7 @@ class WorkStream(FedConnection):
 
     def __init__(
         self,
-        desk: Desk,
+        queue: JobQueue,
         held: Stream,
         patience_s: float,
         node: str,
@@ -110,7 +106,7 @@ class WorkStream(FedConnection):
     ) -> None:
         super().__init__(held, patience_s)
         self.key = key
-        self._desk = desk
+        self._queue = queue
         self._node = node
         self._most = most
         self._lease_ms = lease_ms
@@ -127,11 +123,11 @@ class WorkStream(FedConnection):
         return self._most - len(self._holder.seqs)
 
     @property
-    def hears(self) -> bool:
+    def can_receive(self) -> bool:
         return not self.stalled
 
     def ask(self) -> Claim:
-        lease_ms = self._lease_ms or self._desk.queue.topic.config.lease_ms
+        lease_ms = self._lease_ms or self._queue.topic.config.lease_ms
         self._claim = Claim(self._node, self.room, lease_ms, self._deliver, self._refused, self._holder)
         return self._claim
 
@@ -140,12 +136,12 @@ class WorkStream(FedConnection):
         if claim.notice is not None:
             self.tell(claim.notice)
         if claim.jobs:
-            opening = b'{"topic":"%b",' % self._desk.queue.topic.name_json
+            opening = b'{"topic":"%b",' % self._queue.topic.name_json
             self.last_sent = self._loop.time()
             self.write(b"".join([sse.frame("job", opening + text, b"%d" % seq) for seq, text in claim.jobs]))
 
     def tell(self, notice: Notice) -> None:
-        queue = self._desk.queue
+        queue = self._queue
         if self._held.closed:
             queue.losses.withdraw()
             return
@@ -155,7 +151,7 @@ class WorkStream(FedConnection):
 
     def _refused(self, error: ApiError) -> None:
         self._claim = None
-        if self._desk.queue.is_gone:
+        if self._queue.is_gone:
             self.queue_gone()
         else:
             self.end(sse.last_words(code=error.status, error=error.code, message=error.message))
@@ -165,14 +161,14 @@ class WorkStream(FedConnection):
             self.write(sse.HEARTBEAT)
 
     def on_relief(self) -> None:
-        self._desk.wake()
+        self._queue.dispatcher.wake()
 
     def give_up(self) -> None:
         """A worker that does not read does not work either: others get its jobs."""
-        self.end(sse.slow_frame([self._desk.queue.topic.name]))
+        self.end(sse.slow_frame([self._queue.topic.name]))
 
     def queue_gone(self) -> None:
-        self.end(gone_frame(self._desk.queue.topic.name))
+        self.end(gone_frame(self._queue.topic.name))
 
     def shut_down(self) -> None:
         self.end(sse.shutdown_frame())
@@ -182,13 +178,14 @@ class WorkStream(FedConnection):
         self.hang_up()
 
     def release(self) -> None:
-        """What it still holds is free at once, and it is given nothing more."""
+        """Free the jobs that this worker holds, and stop feeding it."""
         super().release()
-        if self in self._desk.workers:
-            self._desk.workers.remove(self)
+        dispatcher = self._queue.dispatcher
+        if self in dispatcher.workers:
+            dispatcher.remove(self)
             if self._claim is not None:
                 self._claim.leave()
-            self._desk.queue.release(self._holder)
+            self._queue.release(self._holder)
 
 
 def gone_frame(name: str) -> bytes:
