@@ -353,11 +353,11 @@ COLLECTIONS = {
     },
     "log/recover/reload.py": {"Reload._unsealed_dead": RECOVERY},
     "log/recover/replay.py": {"Replay._dropped": RECOVERY},
-    "log/remove/gone_times.py": {"GoneTimes._stretches": "times of removals"},
     "log/remove/ledger.py": {
         "Ledger.firsts": "ranges of a ledger",
         "Ledger.lasts": "ranges of a ledger",
         "Ledger.kinds": "ranges of a ledger",
+        "GoneTimes._stretches": "times of removals",
     },
     "log/remove/search.py": {"Search._answers": REQUEST},
     "log/remove/tags.py": {
@@ -379,6 +379,9 @@ COLLECTIONS = {
         "HotColumns.hops": "records in memory",
         "SealedAt.unflipped": RECORDS,
         "Run.dead": RECORDS,
+        "Unsealed.runs": "records in memory",
+        "Unsealed._full": "records in memory",
+        "Unsealed._displaced": "records in memory",
     },
     "log/seal/checkpoint.py": {
         "Predecessor.unreferenced": RECORDS,
@@ -398,18 +401,13 @@ COLLECTIONS = {
         "SegmentStore.cold": RECORDS,
         "SegmentStore.pinned_by": FIXED,
     },
-    "log/seal/unsealed.py": {
-        "Unsealed.runs": "records in memory",
-        "Unsealed._full": "records in memory",
-        "Unsealed._displaced": "records in memory",
-    },
     "log/topic.py": {
         "Topic.runs": RECORDS,
         "Topic.bases": RECORDS,
+        "Totals.read_records": FIXED,
         "Topic.listeners": "max_sse_connections",
         "Topic.holes": "holes of a topic",
     },
-    "log/totals.py": {"Totals.read_records": FIXED},
     "log/watermarks.py": {"Watermarks.changed": "max_topics", "Watermarks.holes": "holes of a topic"},
     "log/write/all_keys.py": {
         "AllKeys._holders": "max_topics",

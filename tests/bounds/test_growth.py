@@ -20,7 +20,7 @@ from tests.support import Wire, eventually
 from tests.support.arrow import arrow_stream
 
 LOWERED = {
-    "topics.log.remove.gone_times.MAX_STRETCHES": 1,
+    "topics.log.remove.ledger.MAX_STRETCHES": 1,
     "topics.flow.cursors.MAX_CURSORS": 3,
     "topics.flow.kept_cursors.MAX_LEFT_BEHIND": 3,
     "topics.flow.pins.MAX_VIEWS": 2,

@@ -14,11 +14,10 @@ from topics.log.clock_lead import ClockLead
 from topics.log.clock_mark import ClockMark
 from topics.log.extension import Extension
 from topics.log.lives import Lives
-from topics.log.remove.retention import expire
+from topics.log.remove.removal import expire
+from topics.log.run import Unsealed
 from topics.log.seal.segment_store import SegmentStore
-from topics.log.seal.unsealed import Unsealed
-from topics.log.topic import Topic
-from topics.log.totals import Totals
+from topics.log.topic import Topic, Totals
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.storage import (
@@ -74,7 +73,7 @@ class Core:
         self.sorted_names: list[str] = []
         self.next_topic_id = 1
         self.next_segment = 1
-        self.lives = Lives(self)
+        self.lives = Lives(self.by_id)
         salt = bytes.fromhex(fs.new_identity())
         self.keys = AllKeys(settings, salt, lambda topic_id: self.by_id.get(topic_id))
         self.extensions: list[Extension] = [self.lives, self.keys]

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.log.core import Core
-from topics.log.remove.removal import surviving_damage
-from topics.log.remove.retention import enforce_caps, expire, would_remove
+from topics.log.remove.removal import enforce_caps, expire, surviving_damage, would_remove
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op

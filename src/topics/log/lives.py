@@ -7,7 +7,8 @@ not: its readers get a longer id, and nothing else changes.
 """
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,9 +17,6 @@ from xxhash import xxh3_64_intdigest
 from topics.log.extension import Extension
 from topics.log.topic import Topic
 from topics.storage import U64
-
-if TYPE_CHECKING:
-    from topics.log.core import Core
 
 # Digests that are kept: 8 MB, in memory and in every snapshot. Beyond that every new topic counts as later.
 MAX_NAMES = 1_000_000
@@ -88,8 +86,9 @@ class Lives(Extension):
     name = "lives"
     kinds: tuple[int, ...] = ()
 
-    def __init__(self, core: "Core") -> None:
-        self._core = core
+    def __init__(self, topics: Mapping[int, Topic]) -> None:
+        """`topics`: all that there are, by their ids."""
+        self._topics = topics
         self._names = FormerNames()
         # Ids of topics that are in one, and the same as the last snapshot had it, if it is still true.
         self._later: set[int] = set()
@@ -111,9 +110,9 @@ class Lives(Extension):
     def begin_anew(self) -> None:
         """All topics have new epochs, and which names there were besides cannot be known."""
         self.all_later = True
-        for topic in self._core.by_id.values():
+        for topic in self._topics.values():
             topic.begin_later_life()
-        self._later = set(self._core.by_id)
+        self._later = set(self._topics)
         self._packed = None
 
     # --- as an extension of the log ---------------------------------------------------------------------
@@ -143,4 +142,4 @@ class Lives(Extension):
         self._names.load(known.names)
         self.all_later = known.all_later
         for topic_id in self._later:
-            self._core.by_id[topic_id].begin_later_life()
+            self._topics[topic_id].begin_later_life()

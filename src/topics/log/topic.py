@@ -15,12 +15,12 @@ import numpy as np
 
 from topics.codec import AnyRows
 from topics.log.clock_mark import ClockMark
-from topics.log.remove.gone_times import GoneTimes
+from topics.log.losses_told import LossesTold
+from topics.log.remove.ledger import KIND_NAMES, GoneTimes
 from topics.log.remove.tags import TagIndex
 from topics.log.run import HotColumns, Run, Times
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
-from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
 from topics.storage import I64
 from topics.values import MIB, InvariantViolated, TopicConfig
@@ -32,6 +32,75 @@ Seqs = TypeVar("Seqs", Sequence[int], I64)
 
 # More than this is not copied for the sake of a run that goes on: that would keep all others waiting.
 _MOVED_BYTES = 4 * MIB
+
+
+class Totals:
+    """Sums over all topics, kept as topics change, so that quotas and metrics never walk over them."""
+
+    __slots__ = (
+        "bytes",
+        "damage",
+        "losses_told",
+        "now_ms",
+        "pending_bytes",
+        "read_records",
+        "records",
+        "removed_bytes",
+        "removed_records",
+        "tombstones",
+    )
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.losses_told = LossesTold(now_ms)
+        self.bytes = 0
+        self.records = 0
+        self.pending_bytes = 0
+        # Damaged stretches found in files, by recovery or by a reader.
+        self.damage = 0
+        self.start_counting()
+
+    def start_counting(self) -> None:
+        """From zero, once recovery is over: what it repeats was counted by the process that did it first."""
+        # Records that were live until they went, by their kind in the ledger.
+        self.removed_records = [0] * len(KIND_NAMES)
+        self.removed_bytes = [0] * len(KIND_NAMES)
+        # How many records readers received: in pages, through streams and sockets, in bulk reads.
+        self.read_records = {"diff": 0, "stream": 0, "scan": 0}
+        # How many tombstones readers received, by reason.
+        self.tombstones = dict.fromkeys(("cap", "ttl", "mixed", "source_trim", "recreated"), 0)
+
+    def note_pending(self, size: int) -> None:
+        """Records of so many bytes have seqs and are not visible yet; fewer, if `size` is negative."""
+        self.pending_bytes += size
+
+    def published(self, count: int, size: int) -> None:
+        """So many records that were assigned have become visible."""
+        self.pending_bytes -= size
+        self.records += count
+        self.bytes += size
+
+    def add_live(self, count: int, size: int) -> None:
+        """So many records more are live; fewer, if the numbers are negative."""
+        self.records += count
+        self.bytes += size
+
+    def found_damage(self) -> None:
+        """A damaged stretch was found in a file."""
+        self.damage += 1
+
+    def removed(self, kind: int, count: int, size: int) -> None:
+        self.removed_records[kind] += count
+        self.removed_bytes[kind] += size
+
+    def served(self, way: str, count: int) -> None:
+        """A reader got so many records in this way."""
+        self.read_records[way] += count
+
+    def told(self, topic: str, reason: str, missed: int) -> None:
+        """A reader of this topic got a tombstone."""
+        self.tombstones[reason] += 1
+        self.losses_told.note(topic, reason, missed)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -254,7 +323,7 @@ class Topic(Watermarks):
         self.assigned += count
         self.pending_count += count
         self.pending_bytes += size
-        self.totals.pending_bytes += size
+        self.totals.note_pending(size)
         self.last_ts = times[-1][1] if times else rows.ts
 
     def assign_ahead(self, count: int, size: int, ts: int) -> None:
@@ -262,7 +331,7 @@ class Topic(Watermarks):
         self.assigned += count
         self.pending_count += count
         self.pending_bytes += size
-        self.totals.pending_bytes += size
+        self.totals.note_pending(size)
         self.last_ts = ts
 
     def import_run(self, run: Run, segment: int = 0) -> None:
@@ -352,8 +421,7 @@ class Topic(Watermarks):
     def add_live(self, count: int, size: int) -> None:
         self.live_count += count
         self.live_bytes += size
-        self.totals.records += count
-        self.totals.bytes += size
+        self.totals.add_live(count, size)
         self.changed.add(self.id)
         if self.live_count < 0 or self.live_bytes < 0:
             raise InvariantViolated(
@@ -365,7 +433,7 @@ class Topic(Watermarks):
         self._forget_above(upto)
         self.pending_count -= count
         self.pending_bytes -= size
-        self.totals.pending_bytes -= size
+        self.totals.note_pending(-size)
 
     def take_back_all(self) -> None:
         """Forget everything above the visible head: its commit failed, and there will be no other."""
@@ -387,7 +455,7 @@ class Topic(Watermarks):
         self.assigned = seq
 
     def _clear_pending(self) -> None:
-        self.totals.pending_bytes -= self.pending_bytes
+        self.totals.note_pending(-self.pending_bytes)
         self.pending_count = self.pending_bytes = 0
 
     def add_hole(

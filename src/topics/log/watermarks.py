@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from topics.log.remove import ledger
-from topics.log.remove.gone_times import GoneTimes
-from topics.log.remove.ledger import Ledger
+from topics.log.remove.ledger import GoneTimes, Ledger
 from topics.values import InvariantViolated
 
 # How many seqs are reserved at first, and at most in one step. Steps double with use.

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from tests.log.harness import T0, Lab
-from topics.log.remove.gone_times import MAX_STRETCHES, GoneTimes
-from topics.log.seal import snapshot_state
+from topics.log.remove.ledger import MAX_STRETCHES, GoneTimes
 
 
 def when(lab: Lab, first: int, last: int | None = None) -> tuple[int, int] | None:
@@ -221,18 +220,3 @@ def test_what_went_under_an_older_server_went_before_its_last_snapshot(lab: Lab)
     lab.restart()
     assert when(lab, 18) == (50_000, 50_000)
     assert when(lab, 1) == (0, 20_000)
-
-
-def test_an_older_server_reads_the_snapshot_as_long_as_nothing_has_gone(lab: Lab) -> None:
-    def snapshot() -> snapshot_state.SnapshotState:
-        lab.checkpoint()
-        state = snapshot_state.decode(next(iter(lab.engine.snapshots.newest_first())))
-        assert state is not None
-        return state
-
-    lab.write("t", 1, 2)
-    assert snapshot_state.GONE_TIMES not in snapshot().extensions
-    lab.delete("t", before=2)
-    assert snapshot_state.GONE_TIMES in snapshot().extensions
-    lab.restart()
-    assert snapshot_state.GONE_TIMES in snapshot().extensions

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.log.harness import Lab
-from topics.log.run import HotColumns, Run
-from topics.log.seal.unsealed import Unsealed
+from topics.log.run import HotColumns, Run, Unsealed
 
 
 def bases(runs: list[Run]) -> list[int]:

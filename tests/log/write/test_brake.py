@@ -9,7 +9,7 @@ import pytest
 
 from tests.log.write.test_commit_loop import append, driven
 from topics.log.engine import Engine
-from topics.log.seal.unsealed import Unsealed
+from topics.log.run import Unsealed
 from topics.log.write import commit_loop
 from topics.log.write.commit_loop import FULL_BYTES_PER_S, MAX_PAUSE_S, MIN_FREE_BYTES, Brake, CommitLoop
 

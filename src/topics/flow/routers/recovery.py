@@ -141,7 +141,7 @@ class RouterRecovery(Extension):
             first = share.pieces[0].first_dest
             if first > dest.head + 1:
                 dest.add_hole(dest.head + 1, first - 1, ledger.LOST, found_ms=self._engine.now())
-                self._engine.totals.damage += 1
+                self._engine.totals.found_damage()
             arrival.sizes = [
                 self._stage_again(step, share, piece, dest, frame.position) for piece in share.pieces
             ]
@@ -157,7 +157,7 @@ class RouterRecovery(Extension):
         if made is None:
             if share.kept:
                 log.error("%d copies in %s cannot be made again and are lost", piece.count, dest.name)
-                self._engine.totals.damage += 1
+                self._engine.totals.found_damage()
             piece.kind = GONE
             dest.skip_to(piece.last_dest, share.ts)
             return 0

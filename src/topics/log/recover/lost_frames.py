@@ -36,7 +36,7 @@ class LostFrames:
 
     def note_damage(self, damage: Damage) -> None:
         engine = self._engine
-        engine.totals.damage += 1
+        engine.totals.found_damage()
         header = damage.header
         log.error(
             "journal is damaged from %d to %d; its records are announced as lost", damage.position, damage.end

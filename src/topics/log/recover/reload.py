@@ -79,7 +79,7 @@ class Reload:
                     expected, first - 1, ledger.LOST, interior=anything_below, found_ms=self._found_ms
                 )
                 if topic.config.durability != "ephemeral":  # otherwise they were not expected to be there
-                    self._engine.totals.damage += 1
+                    self._engine.totals.found_damage()
             if live_runs.get(first):
                 anything_below = True
             expected = max(expected, last + 1)

@@ -10,7 +10,7 @@ from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, app
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.small_frames import SmallFrames, decode_rows, rows_of
 from topics.log.remove.deletion import Selector, apply_delete, note_unfound
-from topics.log.remove.retention import enforce_caps, expire, keep_lines
+from topics.log.remove.removal import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
 from topics.log.write.segment_import import decode_import
 from topics.storage import CREATIONS, Frame, Kind
@@ -169,11 +169,11 @@ class Replay:
         if frame.first_seq <= topic.head:
             # No process has written a frame that overlaps another one.
             self._lost_frames.prove_head(topic.id, frame.last_seq)
-            self._engine.totals.damage += 1
+            self._engine.totals.found_damage()
             return False
         if frame.first_seq > topic.head + 1:
             self._lost_frames.prove_head(topic.id, frame.first_seq - 1)
-            self._engine.totals.damage += 1
+            self._engine.totals.found_damage()
         return True
 
     def _publish(self, topic: Topic, frame: Frame, size: int) -> None:

@@ -1,7 +1,7 @@
 """How records leave a topic, and which readers are told.
 
-    deletion (a client asked: silent) ─▶ search (which records it names) ─┐
-    retention (cap or age: announced) ────────────────────────────────────┴▶ removal ─▶ ledger
+    deletion (a client asked: silent) ─▶ search (which records it names) ─▶ removal ─▶ ledger
+                                             cap or age (announced) ────────┘
 
 One verb for each way: a client deletes, a cap evicts, age expires, damage or a crash loses, and a whole topic
 is dropped. Removing is what all of them have in common: the floor rises, totals fall. Memory and files are

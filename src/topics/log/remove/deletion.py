@@ -14,8 +14,7 @@ import numpy as np
 
 from topics.log.core import Core
 from topics.log.remove import ledger
-from topics.log.remove.removal import delete_live, remove_front, settle_floor, surviving_damage
-from topics.log.remove.retention import expire
+from topics.log.remove.removal import delete_live, expire, remove_front, settle_floor, surviving_damage
 from topics.log.remove.search import NOTHING, Found, Question, Search, Wanted, look_up
 from topics.log.remove.tags import TagMatch
 from topics.log.run import HotColumns, Run

@@ -1,7 +1,8 @@
 """From memory and journal into files that never grow again.
 
-    unsealed (what only the journal has) ─▶ sealer (full runs into segments)
-        ─▶ checkpoint (snapshot_state, then journal and files that no snapshot refers to are let go)
+    sealer (full runs into segments) ─▶ checkpoint (a snapshot; then journal and files that no snapshot
+                                                    refers to are removed)
 
-`segment_store` is how every other room reaches sealed runs; it keeps the ones read lately at hand.
+The sealer takes its runs from `Unsealed` in `log.run`. `segment_store` is how every other room reaches sealed
+runs; it keeps the ones read lately ready.
 """

@@ -7,8 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.log.run import Run
-from topics.log.seal.unsealed import Unsealed
+from topics.log.run import Run, Unsealed
 from topics.storage import (
     ColdFiles,
     Columns,

@@ -17,7 +17,7 @@ from topics import codec
 from topics.codec import Rows, Write
 from topics.log.core import Core
 from topics.log.lifecycle import create_topic
-from topics.log.remove.retention import enforce_caps, expire
+from topics.log.remove.removal import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.log.write.idempotency import check_key
 from topics.log.write.operation import CallbackOp, Op
@@ -189,7 +189,8 @@ class AppendOp(Op):
             seq += count
         if self.keys is not None and self.keys.waiters:
             self.keys.answer_waiters()
-        self.refuse()
+        if self.refused:
+            self.refuse()
         topic = self.topic
         if topic.listeners:
             topic.wake()
@@ -398,7 +399,7 @@ def _assign_to(
         _failure(core, error, op)
         return
     try:
-        core.queue.submit_checked(op, len(rows.text))
+        core.queue.submit_checked(op, len(rows.text), op.count)
         if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
             extend_if_short(core, topic)
     except Exception as error:
@@ -551,7 +552,8 @@ def add_records(
         raise
     if topic.config.durability == "fsync":
         op.sync = True
-    core.note_written(topic, count)
+    # Its journal file will end with the head of the topic.
+    core.touched.add(topic)
     return rows
 
 

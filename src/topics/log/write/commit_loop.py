@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from topics.log.engine import Engine
-from topics.log.seal.unsealed import Unsealed
+from topics.log.run import Unsealed
 from topics.log.write.commit_queue import FLUSH_BYTES
 from topics.log.write.refusals import GroupWrite
 from topics.storage import KernelSyncs, SyncTicket

@@ -340,10 +340,14 @@ class CommitQueue:
         self._has_unready |= not op.is_ready
         self.submit_checked(op)
 
-    def submit_checked(self, op: Op, size: int = 0) -> None:
-        """Submit an operation for which there is room and that is ready. `size`: bytes of its records."""
+    def submit_checked(self, op: Op, size: int = 0, records: int = 0) -> None:
+        """Submit an operation for which there is room and that is ready.
+
+        `records`: how many the journal gets. `size`: bytes of their rows.
+        """
         self.waiting.append(op)
         self.waiting_bytes += size
+        self.counters.frames += records
         if not self._is_woken:
             self._is_woken = True
             self._wake()

@@ -117,6 +117,6 @@ def append_group(
         only = group.members[0]
         header |= {"topic_id": only.topic.id, "first_seq": only.first_seq, "count": only.count}
     group.frames = [FrameDraft(Kind.GROUP, [*frames, fact(group.members)], **header)]
-    core.queue.submit_checked(group, size)
+    core.queue.submit_checked(group, size, sum(member.count for member in group.members))
     for topic, _ in parts:
         extend_if_short(core, topic)
