@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,11 +22,9 @@ from topics.log.run import HotColumns, Run, Times
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.watermarks import Hole, Watermarks
+from topics.log.write.idempotency import TopicKeys
 from topics.storage import I64
 from topics.values import MIB, InvariantViolated, TopicConfig
-
-if TYPE_CHECKING:
-    from topics.log.write.idempotency import TopicKeys
 
 Seqs = TypeVar("Seqs", Sequence[int], I64)
 
@@ -121,7 +119,7 @@ class Topic(Watermarks):
     pending_sync: int = 0
     tags: TagIndex = field(default_factory=TagIndex)
     # Of writes that came with one, as long as there are some to be remembered.
-    keys: "TopicKeys | None" = None
+    keys: TopicKeys | None = None
     listeners: list[Callable[[], None]] = field(default_factory=list)
     last_write_ts: int | None = None
     last_read_ts: int | None = None
@@ -185,7 +183,7 @@ class Topic(Watermarks):
     def feed_from(self, source: "Topic | None") -> None:
         self.source = source
 
-    def keep_keys(self, keys: "TopicKeys | None") -> None:
+    def keep_keys(self, keys: TopicKeys | None) -> None:
         self.keys = keys
 
     def attach(self, extension: Any) -> None:

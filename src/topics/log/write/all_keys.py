@@ -6,7 +6,6 @@ are forgotten before their time, which is counted.
 """
 
 from collections.abc import Callable
-from hashlib import blake2b
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
@@ -15,8 +14,8 @@ import msgspec
 from topics.log.extension import Extension
 from topics.log.seal.snapshot_state import EncodedState, Part, array_head, bytes_head
 from topics.log.topic import Topic
-from topics.log.write.idempotency import TopicKeys
-from topics.storage import DIGEST_BYTES, Frame, Kind, decode_keys
+from topics.log.write.idempotency import SharedByKeys, TopicKeys
+from topics.storage import Frame, Kind, decode_keys
 from topics.values import Settings
 
 # In one turn of upkeep so many topics are looked at, until so many keys have been let go.
@@ -56,12 +55,7 @@ class AllKeys(Extension):
         "_find",
         "_holders",
         "_to_sweep",
-        "count",
-        "forgotten",
-        "hasher",
-        "most",
-        "most_a_topic",
-        "salt",
+        "shared",
     )
 
     name = "keys"
@@ -69,59 +63,45 @@ class AllKeys(Extension):
 
     def __init__(self, settings: Settings, salt: bytes, find: Callable[[int], Topic | None]) -> None:
         """`salt`: like no other, for a log in which no key is remembered. `find` knows topics by their id."""
-        self.most = settings.max_idempotency_keys
-        self.most_a_topic = settings.max_idempotency_keys_per_topic
+        most, most_a_topic = settings.max_idempotency_keys, settings.max_idempotency_keys_per_topic
+        self.shared = SharedByKeys(most, most_a_topic, salt, self._enforce_bounds)
         self._find = find
-        self._holders: set[TopicKeys] = set()
-        self.count = 0
-        # Keys that a bound has taken before their window was over.
-        self.forgotten = 0
+        self._holders: dict[Topic, TopicKeys] = {}
         # While there are too many: all holders when it was made, the one with the oldest key on top.
         self._by_age: list[tuple[int, int, TopicKeys]] = []
         self._aged_at_ms = 0
-        self._to_sweep: list[TopicKeys] = []
-        self._use_salt(salt)
+        self._to_sweep: list[Topic] = []
 
-    def _use_salt(self, salt: bytes) -> None:
-        self.salt = salt
-        # To be copied for each key.
-        self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
+    @property
+    def count(self) -> int:
+        return self.shared.count
 
-    def added(self, keys: TopicKeys, count: int, now_ms: int) -> None:
-        """Count keys that a topic has got, and drop the oldest ones if there are too many."""
-        self.count += count
-        if keys.count > self.most_a_topic or self.count > self.most:
-            self._enforce_bounds(keys, now_ms)
+    @property
+    def forgotten(self) -> int:
+        """Keys that a bound has taken before their window was over."""
+        return self.shared.forgotten
 
-    def loaded(self, count: int) -> None:
-        """Count keys that a snapshot had."""
-        self.count += count
-
-    def removed(self, count: int) -> None:
-        """Count keys that a topic has dropped."""
-        self.count -= count
-
-    def forgot_early(self, count: int) -> None:
-        """Count keys that a bound has taken before their window was over."""
-        self.forgotten += count
+    @property
+    def salt(self) -> bytes:
+        return self.shared.salt
 
     def of(self, topic: Topic) -> TopicKeys:
-        keys: TopicKeys | None = topic.keys
+        keys = topic.keys
         if keys is None:
-            keys = TopicKeys(topic, self)
+            keys = self._holders[topic] = TopicKeys(topic, self.shared)
             topic.keep_keys(keys)
-            self._holders.add(keys)
         return keys
 
     # --- bounds -----------------------------------------------------------------------------------------
 
     def _enforce_bounds(self, keys: TopicKeys, now_ms: int) -> None:
-        """Some have come to this topic, and that may have been too many."""
-        if keys.count > self.most_a_topic:
-            keys.forget(keys.count - self.most_a_topic + _some(self.most_a_topic), now_ms)
-        if self.count > self.most:
-            enough = self.most - _some(self.most)
-            while self.count > enough:
+        """Drop the oldest keys of a topic that has too many, and of all topics if they have too many."""
+        most, most_a_topic = self.shared.most, self.shared.most_a_topic
+        if keys.count > most_a_topic:
+            keys.forget(keys.count - most_a_topic + _some(most_a_topic), now_ms)
+        if self.shared.count > most:
+            enough = most - _some(most)
+            while self.shared.count > enough:
                 self._oldest(now_ms).forget(1, now_ms)
 
     def _oldest(self, now_ms: int) -> TopicKeys:
@@ -137,7 +117,7 @@ class AllKeys(Extension):
                 heapreplace(by_age, (keys.oldest_ms, number, keys))
             else:
                 return keys
-        holders = [keys for keys in self._holders if keys.count]
+        holders = [keys for keys in self._holders.values() if keys.count]
         self._by_age = [(keys.oldest_ms, number, keys) for number, keys in enumerate(holders)]
         self._aged_at_ms = now_ms
         heapify(self._by_age)
@@ -149,30 +129,33 @@ class AllKeys(Extension):
             self._to_sweep = list(self._holders)
         enough = self.count - _KEYS_A_SWEEP
         for _ in range(min(len(self._to_sweep), _TOPICS_A_SWEEP)):
-            keys = self._to_sweep[-1]
+            topic = self._to_sweep[-1]
+            keys = topic.keys
+            if keys is None:  # the topic is gone
+                self._to_sweep.pop()
+                continue
             keys.expire(now_ms)
             if not keys.has_over(now_ms):
                 self._to_sweep.pop()
-                self._release(keys)
+                if keys.is_idle:
+                    self._release(topic)
             if self.count <= enough:
                 return
 
     def set_back(self, shown_ms: int, now_ms: int) -> None:
         """The clock was set back: windows go on from there, and do not wait for it to come again."""
         self._by_age = []
-        for keys in self._holders:
+        for keys in self._holders.values():
             keys.set_back(shown_ms, now_ms)
 
-    def _release(self, keys: TopicKeys) -> None:
-        if keys.is_idle:
-            self._holders.discard(keys)
-            keys.topic.keep_keys(None)
+    def _release(self, topic: Topic) -> None:
+        self._holders.pop(topic, None)
+        topic.keep_keys(None)
 
     def topic_dropped(self, topic: Topic) -> None:
         if topic.keys is not None:
             topic.keys.clear()
-            self._holders.discard(topic.keys)
-            topic.keep_keys(None)
+            self._release(topic)
 
     # --- over a restart ---------------------------------------------------------------------------------
 
@@ -185,16 +168,15 @@ class AllKeys(Extension):
         if keys.salt != self.salt:
             # A process that finds none to go on from chooses another salt: the earlier keys were all over.
             self._forget_all()
-            self._use_salt(keys.salt)
+            self.shared.use_salt(keys.salt)
         self.of(topic).replay(keys, frame.first_seq, frame.clock_ms)
 
     def _forget_all(self) -> None:
-        for keys in list(self._holders):
-            self.topic_dropped(keys.topic)
+        for topic in list(self._holders):
+            self.topic_dropped(topic)
 
     def start(self) -> None:
-        # From here on it is news.
-        self.forgotten = 0
+        self.shared.start_counting()
 
     def dump(self) -> Any:
         """None if there are no keys: then a snapshot says nothing about them, as it did in older releases.
@@ -203,11 +185,12 @@ class AllKeys(Extension):
         """
         topics: list[Part] = []
         count = 0
-        for keys in sorted(self._holders, key=lambda keys: keys.topic.id):
+        for topic in sorted(self._holders, key=lambda topic: topic.id):
+            keys = self._holders[topic]
             chunks = keys.dump()
             if chunks:
                 count += 1
-                topics += [array_head(len(TopicState.__struct_fields__)), _pack(keys.topic.id)]
+                topics += [array_head(len(TopicState.__struct_fields__)), _pack(topic.id)]
                 topics += [_pack(keys.over_before_ms), _pack(keys.forgotten_ms), array_head(len(chunks))]
                 for gone, digests, rows in chunks:
                     topics += [array_head(3), _pack(gone), bytes_head(len(digests)), digests]
@@ -217,10 +200,9 @@ class AllKeys(Extension):
 
     def load(self, state: Any) -> None:
         loaded = _state.decode(msgspec.msgpack.encode(state))
-        self._use_salt(loaded.salt)
+        self.shared.use_salt(loaded.salt)
         for saved in loaded.topics:
             topic = self._find(saved.topic_id)
             if topic is not None:
                 keys = self.of(topic)
-                keys.over_before_ms, keys.forgotten_ms = saved.over_before_ms, saved.forgotten_ms
-                keys.load(saved.chunks)
+                keys.load(saved.chunks, saved.over_before_ms, saved.forgotten_ms)

@@ -11,6 +11,7 @@ not change what happens to its neighbours.
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from topics import codec
@@ -19,7 +20,7 @@ from topics.log.core import Core
 from topics.log.lifecycle import create_topic
 from topics.log.remove.removal import enforce_caps, expire
 from topics.log.topic import Topic
-from topics.log.write.idempotency import check_key
+from topics.log.write.idempotency import TopicKeys, check_key
 from topics.log.write.operation import CallbackOp, Op
 from topics.log.write.reservation import cover, extend_if_short
 from topics.storage import FrameDraft, Kind, Payload
@@ -446,7 +447,7 @@ def judge(core: Core, request: Append, write: Write) -> Judgement | None:
         digest = keys.digest(key)
         known = None if digest is None else keys.find(digest, now)
         if known is not None:
-            keys.answer(request, *known, write.return_seqs)
+            _answer_again(keys, topic, request, write, *known)
             return None
     return Judgement(request, topic, now, digest, creation)
 
@@ -488,7 +489,7 @@ def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation 
                 _refuse(request, failure, creation)
             continue
         if known is not None:
-            keys.answer(request, *known, write.return_seqs)
+            _answer_again(keys, topic, request, write, *known)
             continue
         if digest is not None:
             taken[digest] = next_seq, count
@@ -498,6 +499,15 @@ def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation 
         op.count += count
         op.size += write.size
     return taken
+
+
+def _answer_again(
+    keys: TopicKeys, topic: Topic, request: Append, write: Write, first_seq: int, count: int
+) -> None:
+    """Give a repeated request the result of the first one, when that is committed."""
+    keys.answer(
+        first_seq, partial(request.repeated, topic, first_seq, count, write.return_seqs), request.fail
+    )
 
 
 def _refuse(request: Append, error: ApiError, creation: _Creation | None) -> None:

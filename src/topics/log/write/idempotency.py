@@ -9,15 +9,13 @@ of each key, and the seqs.
 
 from array import array
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Protocol
 
 from topics.log.seal.snapshot_state import Part
-from topics.log.topic import Topic
 from topics.storage import DIGEST_BYTES, Keys, encode_keys
-from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, invalid
-
-if TYPE_CHECKING:
-    from topics.log.write.all_keys import AllKeys
+from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, TopicConfig, invalid
 
 # Expired keys are dropped so many chunks at a time when others come, so that no append pays for all of them.
 _CHUNKS_AT_ONCE = 4
@@ -38,7 +36,7 @@ def check_key(key: bytes) -> None:
         raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
 
 
-def keys_kept_ms(topic: Topic, now_ms: int) -> int:
+def keys_kept_ms(topic: "Keyed", now_ms: int) -> int:
     """How long the topic remembers keys now: its window, unless there were too many keys."""
     window_ms = topic.config.idempotency_window_ms
     keys = topic.keys
@@ -174,32 +172,75 @@ class KeyChunk:
         return self.gone, copy.digests, copy.rows.tobytes()
 
 
-class Retry(Protocol):
-    """A request that may repeat an earlier one."""
+class Keyed(Protocol):
+    """A topic, as far as its keys have to know it."""
 
-    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
-        """Take the result of the first request: the seqs of its records."""
+    config: TopicConfig
+    head: int
+    assigned: int
+    keys: "TopicKeys | None"
 
-    def fail(self, error: ApiError) -> None: ...
+
+class SharedByKeys:
+    """What the keys of all topics have in common: the salt of their digests, their number, and its bounds."""
+
+    def __init__(
+        self, most: int, most_a_topic: int, salt: bytes, enforce: "Callable[[TopicKeys, int], None]"
+    ) -> None:
+        """`enforce` drops the oldest keys when one topic, or all together, have too many at a time."""
+        self.most = most
+        self.most_a_topic = most_a_topic
+        self.count = 0
+        # Keys that a bound has taken before their window was over.
+        self.forgotten = 0
+        self._enforce = enforce
+        self.use_salt(salt)
+
+    def use_salt(self, salt: bytes) -> None:
+        self.salt = salt
+        # To be copied for each key.
+        self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
+
+    def add(self, keys: "TopicKeys", count: int, now_ms: int) -> None:
+        """Count keys that a topic has got, and drop the oldest ones if there are too many."""
+        self.count += count
+        if keys.count > self.most_a_topic or self.count > self.most:
+            self._enforce(keys, now_ms)
+
+    def load(self, count: int) -> None:
+        """Count keys that a snapshot had."""
+        self.count += count
+
+    def remove(self, count: int) -> None:
+        """Count keys that a topic has dropped."""
+        self.count -= count
+
+    def forget_early(self, count: int) -> None:
+        """Count keys that a bound has taken before their window was over."""
+        self.forgotten += count
+
+    def start_counting(self) -> None:
+        """Count forgotten keys from zero: recovery is over."""
+        self.forgotten = 0
 
 
 class TopicKeys:
     """The keys of one topic that are remembered, the oldest first."""
 
     __slots__ = (
-        "all",
         "by_slot",
         "chunks",
         "count",
         "forgotten_ms",
         "over_before_ms",
+        "shared",
         "topic",
         "waiters",
     )
 
-    def __init__(self, topic: Topic, all_keys: "AllKeys") -> None:
+    def __init__(self, topic: Keyed, shared: SharedByKeys) -> None:
         self.topic = topic
-        self.all = all_keys
+        self.shared = shared
         self.by_slot: dict[int, KeyChunk] = {}
         self.chunks: list[KeyChunk] = []
         self.count = 0
@@ -207,8 +248,9 @@ class TopicKeys:
         self.over_before_ms = 0
         # When the last key was written that had to go before its window was over; 0 if there was none.
         self.forgotten_ms = 0
-        # Retries of writes that are on their way: how many records those have, by their first seq.
-        self.waiters: dict[int, list[tuple[Retry, int, bool]]] = {}
+        # Repeated requests whose first request is not committed yet, by its first seq: how each one is
+        # answered, and how it fails.
+        self.waiters: dict[int, list[tuple[Callable[[], None], Callable[[ApiError], None]]]] = {}
 
     def since(self, now_ms: int) -> int:
         """Keys of this time and later count."""
@@ -229,7 +271,7 @@ class TopicKeys:
             check_key(key)
         if not self.topic.config.idempotency_window_ms:
             return None
-        hasher = self.all.hasher.copy()
+        hasher = self.shared.hasher.copy()
         hasher.update(key)
         return hasher.digest()
 
@@ -254,7 +296,7 @@ class TopicKeys:
         for first, count in taken.values():
             offsets.append(first - first_seq)
             counts.append(count)
-        return encode_keys(self.all.salt, offsets, counts, b"".join(taken))
+        return encode_keys(self.shared.salt, offsets, counts, b"".join(taken))
 
     def _add(self, digest: bytes, first_seq: int, count: int, ts: int, *, is_kept: bool) -> None:
         slot = slot_of(digest)
@@ -270,7 +312,7 @@ class TopicKeys:
 
     def _added(self, count: int, ts: int) -> None:
         self.count += count
-        self.all.added(self, count, ts)
+        self.shared.add(self, count, ts)
 
     def _unlink(self, digests: bytes, chunk: KeyChunk) -> None:
         by_slot = self.by_slot
@@ -280,23 +322,26 @@ class TopicKeys:
 
     # --- repeated requests ------------------------------------------------------------------------------
 
-    def answer(self, request: Retry, first_seq: int, count: int, with_seqs: bool) -> None:
-        """Give a repeated request the result of the first one, now or when that is committed."""
+    def answer(self, first_seq: int, answer: Callable[[], None], fail: Callable[[ApiError], None]) -> None:
+        """Answer a repeated request when the first one is committed, whose records begin at `first_seq`.
+
+        `fail` is called instead if it is refused.
+        """
         if first_seq > self.topic.head:
-            self.waiters.setdefault(first_seq, []).append((request, count, with_seqs))
+            self.waiters.setdefault(first_seq, []).append((answer, fail))
         else:
-            request.repeated(self.topic, first_seq, count, with_seqs)
+            answer()
 
     def answer_waiters(self) -> None:
         for first_seq in [seq for seq in self.waiters if seq <= self.topic.head]:
-            for request, count, with_seqs in self.waiters.pop(first_seq):
-                request.repeated(self.topic, first_seq, count, with_seqs)
+            for answer, _ in self.waiters.pop(first_seq):
+                answer()
 
     def fail(self, error: ApiError) -> None:
         """Fail the requests that repeat one whose seqs were taken back."""
         for first_seq in [seq for seq in self.waiters if seq > self.topic.assigned]:
-            for request, *_ in self.waiters.pop(first_seq):
-                request.fail(error)
+            for _, fail in self.waiters.pop(first_seq):
+                fail(error)
 
     # --- letting go -------------------------------------------------------------------------------------
 
@@ -328,7 +373,7 @@ class TopicKeys:
             early = upto - max(chunk.index_at(since), chunk.gone)
             if early > 0:
                 self.forgotten_ms = chunk.time(upto - 1)
-                self.all.forgot_early(early)
+                self.shared.forget_early(early)
             self._let_go(chunk, upto)
 
     def set_back(self, shown_ms: int, now_ms: int) -> None:
@@ -348,14 +393,14 @@ class TopicKeys:
         self._unlink(chunk.digests_between(chunk.gone, upto), chunk)
         chunk.gone = upto
         self.count -= gone
-        self.all.removed(gone)
+        self.shared.remove(gone)
         if upto == len(chunk):
             self.chunks.remove(chunk)
             if not self.chunks:
                 self.by_slot = {}  # it does not shrink by itself
 
     def clear(self) -> None:
-        self.all.removed(self.count)
+        self.shared.remove(self.count)
         self.by_slot, self.chunks, self.count = {}, [], 0
 
     def take_back(self, head: int) -> None:
@@ -366,7 +411,7 @@ class TopicKeys:
             self._unlink(chunk.digests_between(size, before), chunk)
             chunk.cut(size)
             self.count -= before - size
-            self.all.removed(before - size)
+            self.shared.remove(before - size)
             if size > chunk.gone:
                 return
             self.chunks.pop()
@@ -384,7 +429,8 @@ class TopicKeys:
         """The chunks that a restart keeps, as far as their records are committed."""
         return [chunk.dump(self.topic.head) for chunk in self.chunks if chunk.is_kept]
 
-    def load(self, chunks: list[tuple[int, bytes, bytes]]) -> None:
+    def load(self, chunks: list[tuple[int, bytes, bytes]], over_before_ms: int, forgotten_ms: int) -> None:
+        self.over_before_ms, self.forgotten_ms = over_before_ms, forgotten_ms
         for gone, digests, rows in chunks:
             chunk = KeyChunk(is_kept=True, digests=digests, rows=rows, gone=gone)
             slots = _slots(chunk.digests_between(gone, len(chunk)))
@@ -392,4 +438,4 @@ class TopicKeys:
                 self.by_slot[slot] = chunk
             self.chunks.append(chunk)
             self.count += len(slots)
-            self.all.loaded(len(slots))
+            self.shared.load(len(slots))
