@@ -39,10 +39,9 @@ run: $(VENV)/.spark
 	$(BIN)/topics up --pipelines examples/pipelines.toml
 
 # The tests that need neither Spark nor a browser nor long histories. CONTRIBUTING.md says what this leaves out.
-QUICK := tests/test_tidy.py tests/docs/test_architecture.py \
-	tests/values tests/codec tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http tests/golden
-SLOWER := tests/flow/queues/test_queue_model.py tests/flow/routers/test_model.py tests/http/test_shutdown.py \
-	tests/golden/test_edition1.py tests/golden/test_edition1_spark.py
+QUICK := tests/test_tidy.py tests/docs/test_architecture.py tests/docs/test_formats.py \
+	tests/values tests/codec tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http
+SLOWER := tests/flow/queues/test_queue_model.py tests/flow/routers/test_model.py tests/http/test_shutdown.py
 
 quick: lint typecheck
 	$(BIN)/pytest -q $(QUICK) $(addprefix --ignore=,$(SLOWER)) $(PYTEST_ARGS)
@@ -101,11 +100,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "topics needs Python 3.11 or later")'
 	$(PYTHON) -m venv $(VENV)
 
-# Both lock files come from one resolution, so .test adds to .base and changes nothing in it. The distribution was
-# once called topics: where that is still installed, its files would go when it goes, and they are ours.
+# Both lock files come from one resolution, so .test adds to .base and changes nothing in it.
 $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -r requirements/base.txt
-	$(PIP) uninstall --yes topics 2>/dev/null
 	$(PIP) install --no-deps --editable .
 	$(BIN)/python -m compileall -q src
 	@touch $@

@@ -126,7 +126,7 @@ COLLECTIONS = {
         "LeaseTable.delayed": "leases",
         "LeaseTable.overdue": "leases",
         "LeaseTable.moving": "leases",
-        "LeaseTable._returned": "leases",
+        "LeaseTable.returned": "leases",
         "LeaseTable._written_ms": "leases",
         "LeaseTable._deadlines": "leases",
         "LeaseTable._delays": "leases",
@@ -137,13 +137,18 @@ COLLECTIONS = {
         "SeqRanges._lasts": "holes of a topic",
         "Losses._vague": "holes of a topic",
     },
-    "flow/queues/acks.py": {
-        "Ack.seqs": REQUEST,
+    "flow/queues/dispatcher.py": {
+        "JobDispatcher.workers": "max_sse_connections",
+        "JobDispatcher.window": "max_connections",
+    },
+    "flow/queues/settlement.py": {
+        "Settlement.seqs": REQUEST,
+        "Settlement.skipped": REQUEST,
+        "Settlement.lost": REQUEST,
         "AckOp._acks": "max_connections",
         "AckOp._frames": REQUEST,
         "AckOp.seqs": "max_connections",
     },
-    "flow/queues/queue.py": {"JobQueue.listeners": "max_connections", "JobQueue._window": "max_connections"},
     "flow/queues/redrive.py": {"Redrive.skipped": REQUEST},
     "flow/queues/registry.py": {"Queues._by_topic": "max_topics"},
     "flow/routers/arrival.py": {"Arrival.sizes": REQUEST, "RouteOp.arrivals": REQUEST},
@@ -176,12 +181,11 @@ COLLECTIONS = {
         "WaitingReaders._waiting": "max_connections",
     },
     "flow/stages/identities.py": {
-        "NamedCommit.names": FIXED,
+        "Commit.names": FIXED,
         "_Application.batches": "ids of stages",
         "_Owner.applications": "ids of stages",
         "_Owner.under_way": "max_connections",
         "Identities._owners": FIXED,
-        "UnownedIdentities._applications": FIXED,
     },
     "flow/stages/open_stages.py": {
         "_Stage.files": "max_stage_parts",
@@ -196,23 +200,23 @@ COLLECTIONS = {
     },
     "flow/stages/spool.py": {"SpoolFile._pieces": "size of a body"},
     "flow/stages/stages.py": {"Stages._committing": "max_connections", "_Fact._prepared": FIXED},
-    "flow/watch/fanout.py": {
-        "Feed.subscriptions": "max_sse_connections",
-        "Feed._behind": "max_sse_connections",
-        "Fanout.feeds": "max_topics",
-        "Fanout._queue": "max_topics",
+    "flow/watch/delivery.py": {
+        "Delivery.shared": REQUEST,
+        "SharedPage._lines": REQUEST,
+        "SharedPage._without": REQUEST,
+        "SharedPage._written_by": REQUEST,
     },
-    "flow/watch/others_records.py": {
-        "CommonDelivery._lines": REQUEST,
-        "CommonDelivery._without": REQUEST,
-        "CommonDelivery._written_by": REQUEST,
+    "flow/watch/fanout.py": {
+        "TopicFanout.subscriptions": "max_sse_connections",
+        "TopicFanout._behind": "max_sse_connections",
+        "Fanout.topics": "max_topics",
+        "Fanout._queue": "max_topics",
     },
     "flow/watch/sessions.py": {
         "Session.known": "topics of a session",
         "WatchSessions._by_wid": "max_watch_sessions",
         "WatchSessions._idle": "max_watch_sessions",
     },
-    "flow/watch/subscription.py": {"Delivery.shared": REQUEST},
     "http/app.py": {"Application.on_ready": FIXED, "Application.on_reload": FIXED},
     "http/console/overview.py": {"Attention._found": "max_topics"},
     "http/admission/auth.py": {
@@ -229,7 +233,6 @@ COLLECTIONS = {
         "Scrape.queues": REQUEST,
     },
     "http/routes/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
-    "http/routes/jobs/desk.py": {"Desk.workers": "max_sse_connections", "Desks._by_queue": "max_topics"},
     "http/routes/jobs/redrive.py": {"RedriveRoutes._moving": "max_topics"},
     "http/routes/service.py": {"Service.parked": "max_connections"},
     "http/routes/socket.py": {
@@ -402,8 +405,6 @@ COLLECTIONS = {
         "SegmentStore.pinned_by": FIXED,
     },
     "log/topic.py": {
-        "Topic.runs": RECORDS,
-        "Topic.bases": RECORDS,
         "Totals.read_records": FIXED,
         "Topic.listeners": "max_sse_connections",
         "Topic.holes": "holes of a topic",

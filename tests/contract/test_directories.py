@@ -15,6 +15,7 @@ from tests.contract.conftest import Boot
 from tests.contract.server import Server, TopicHandle
 from tests.support import eventually
 from tests.support.directories import pictured
+from tests.support.formats import FORMAT, OTHER_FORMAT, give_other_format
 
 SMALL = {"TOPICS_SEGMENT_MAX_EVENTS": "10", "TOPICS_HOT_RETAIN_SEGMENTS": "0"}
 
@@ -309,3 +310,34 @@ def test_a_cold_directory_that_is_away_costs_no_record(boot: Boot, tmp_path: Pat
     away.rename(cold)
     records, gaps = topic.drain()
     assert (len(records), gaps) == (240, [])
+
+
+def test_what_another_version_wrote_is_refused(boot: Boot, tmp_path: Path) -> None:
+    """In one line, by every command, and nothing changes."""
+    data, backups = tmp_path / "data", tmp_path / "backups"
+    server = boot()
+    server.topic("t", durability="fsync").write(1)
+    topics("backup", backups, "--url", server.url)
+    server.stop()
+    for path in data.glob("journal/*.journal"):
+        give_other_format(path)
+    (manifest,) = backups.glob("*/manifest.json")
+    manifest.write_text(manifest.read_text().replace(f'"format": {FORMAT}', f'"format": {OTHER_FORMAT}'))
+    before = pictured(data, backups)
+    way_on = "read its topics with the version that wrote it"
+    line = refuses_to_start(data, tmp_path / "cold")
+    assert f"the data directory {data} has format {OTHER_FORMAT}" in line
+    assert way_on in line
+    for arguments in (
+        ("check", data),
+        ("compact", "--purge", "--data-dir", data),
+        ("backup", tmp_path / "others", "--data-dir", data),
+        ("backup", backups, "--prune", "1"),
+        ("restore", backups, tmp_path / "restored"),
+    ):
+        line = refused(*arguments)
+        assert f"has format {OTHER_FORMAT}" in line
+        assert way_on in line
+    assert pictured(data, backups) == before
+    assert not (tmp_path / "cold").exists()
+    assert not (tmp_path / "restored").exists()

@@ -58,8 +58,8 @@ class Installation:
         self.routers = Routers(engine)
         self.router_journal = RouterRecovery(engine, self.routers)
         extensions = (
-            *self.cursors.extensions,
-            *self.stages.extensions,
+            self.cursors,
+            self.stages.identities,
             *self.queues.extensions,
             self.router_journal,
         )

@@ -110,8 +110,8 @@ def _stop_again(first: int, second: int) -> bool:
     return False
 
 
-def first_edition() -> SimulatedDisk:
-    """Furnished, and then as a server without identities would have left it."""
+def without_hidden_files() -> SimulatedDisk:
+    """Furnished, and then copied without its hidden files."""
     world = furnished(random.Random(0))
     world.commit()
     world.disk.kill()
@@ -127,18 +127,18 @@ def lasting(installation: Installation) -> dict[str, dict[int, bytes]]:
     return {topic.name: found.rows[key] for key, topic in found.topics.items() if not topic.config.ttl_ms}
 
 
-def test_taking_over_a_directory_of_the_first_edition() -> None:
-    before = lasting(Installation(first_edition(), ManualClock()))
+def test_taking_over_a_directory_without_hidden_files() -> None:
+    before = lasting(Installation(without_hidden_files(), ManualClock()))
     changes = 0
     for luck in (None, *range(LUCKS)):
         index = 1
-        disk = first_edition()
+        disk = without_hidden_files()
         while _stop_opening(disk, index, luck):
             again = Installation(disk, ManualClock())
             assert lasting(again) == before
             assert known(disk) == again.home.identity
             index += 1
-            disk = first_edition()
+            disk = without_hidden_files()
         changes = max(changes, index)
     assert changes > 10
 

@@ -21,8 +21,7 @@ class CursorLab(Lab):
 
     def layer(self) -> None:
         self.cursors = Cursors(self.engine)
-        for extension in self.cursors.extensions:
-            self.engine.register(extension)
+        self.engine.register(self.cursors)
 
     def set(self, consumer: str, seq: int, epoch: int | None = None, name: str = "a") -> tuple[Cursor, bool]:
         topic = self.topic(name)
@@ -219,42 +218,6 @@ def test_forgotten_ones_make_room(lab: CursorLab, monkeypatch: pytest.MonkeyPatc
     lab.set("e", 1)
     lab.set("f", 1)
     assert lab.seqs_of() == {"e": 1, "f": 1}
-
-
-def test_what_an_older_server_kept_counts_as_used_now(tmp_path: Path) -> None:
-    """It never noted a use, and never let one go."""
-
-    class OlderCursors(Cursors):
-        name = "cursors"
-
-        @property
-        def extensions(self) -> Any:
-            return (self,)
-
-        def dump(self) -> Any:
-            ids = {topic.name: topic.id for topic in self._engine.by_id.values()}
-            return {ids[name]: self.of(name) for name in self._kept._by_topic if name in ids}
-
-    class OlderLab(CursorLab):
-        def layer(self) -> None:
-            self.cursors = OlderCursors(self.engine)
-            self.engine.register(self.cursors)
-
-    older = OlderLab(tmp_path)
-    older.write_each("a", 10)
-    older.set("in-snapshot", 4)
-    older.checkpoint()
-    older.set("in-journal", 5)
-    older.kill()
-    lab = CursorLab(tmp_path, older.clock)
-    lab.clock.advance(100 * DAY_MS)
-    assert lab.seqs_of() == {"in-snapshot": 4, "in-journal": 5}
-    lab.checkpoint()
-    lab.restart()
-    lab.clock.advance(30 * DAY_MS)
-    assert lab.seqs_of() == {"in-snapshot": 4, "in-journal": 5}
-    lab.clock.advance(1)
-    assert lab.seqs_of() == {}
 
 
 # Of topics that are gone

@@ -13,6 +13,7 @@ from tests.flow.stages.lab import LargeLab
 from tests.http.streaming import RunningApp
 from tests.keep.backups import backup, content, fill, lab_in, restore
 from tests.support.damage import flip
+from tests.support.formats import FORMAT, OTHER_FORMAT
 from topics.keep.backup import Backup, stopped_server
 from topics.keep.backup_directory import BackupStore
 from topics.keep.steps import Steps
@@ -221,15 +222,16 @@ def test_a_backup_that_cannot_be_read_stands_in_nobodys_way(tmp_path: Path) -> N
     lab.stop()
     backups, first = tmp_path / "backups", backup(tmp_path).json["name"]
     manifest = backups / first / "manifest.json"
-    for other in (manifest.read_text().replace('"format": 1', '"format": 2'), "{"):
+    other_format = manifest.read_text().replace(f'"format": {FORMAT}', f'"format": {OTHER_FORMAT}')
+    for other in (other_format, "{"):
         manifest.write_text(other)
         newest = backup(tmp_path).json["name"]
         listed = topics("backup", backups, "--list", "--json").json["backups"]
         assert [one["complete"] for one in listed if one["name"] in (first, newest)] == [False, True]
-        assert "manifest.json" in topics("backup", backups, "--list").output
+        assert f"{first}  unusable: " in topics("backup", backups, "--list").output
         # It may be the newest, and what it needs is not known: neither is decided without asking.
         assert "name it with --backup" in refused("restore", backups, tmp_path / "again")
-        assert "manifest.json" in refused("backup", backups, "--prune", 1)
+        assert first in refused("backup", backups, "--prune", 1)
     assert content(restore(tmp_path, "again", "--backup", newest)) == before
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,22 +68,7 @@ def test_a_name_is_free_while_its_drop_is_on_the_way(lab: Lab) -> None:
     assert later(lab) == ["t"]
 
 
-def test_what_an_older_server_wrote_counts_as_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It did not tell creations apart. Names that it dropped are known as far as its journal is left."""
-    monkeypatch.setattr(module.Lives, "is_first", lambda self, name: True)
-    lab = Lab(tmp_path)
-    again(lab, "t")
-    lab.put("gone")
-    lab.drop("gone")
-    monkeypatch.undo()
-    lab.restart()
-    assert later(lab) == []
-    lab.put("gone")
-    assert later(lab) == ["gone"]
-
-
 def test_nothing_is_written_where_nothing_was_dropped(lab: Lab) -> None:
-    """A server of before goes on with such a directory; with any other it refuses to start."""
     lab.put("t")
     assert lab.engine.lives.dump() is None
     lab.drop("t")

@@ -10,7 +10,7 @@ from topics.storage.directories import Directories
 from topics.storage.home import Home
 from topics.storage.segment import SegmentWriter, file_name
 
-# Of segments of the first edition, and of those that are not in a cold directory.
+# Of segments that are not in a cold directory.
 NO_MARK = 0
 
 

@@ -9,12 +9,16 @@ import pytest
 
 from tests.storage.cold_tier import Tiers, write_segment
 from tests.support.directories import pictured
+from tests.support.formats import OTHER_FORMAT, give_other_format, in_other_format
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
+from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.home import Home
 from topics.storage.identity import IDENTITY
+from topics.storage.journal import encode_file_header
+from topics.storage.journal import file_name as journal_name
 from topics.storage.segment import file_name
-from topics.values.errors import ConfigError
+from topics.values.errors import Explained
 
 NOTE = ".topics.cold"
 
@@ -32,7 +36,7 @@ def refused(tiers: Tiers, cold: Path | None, *words: str) -> None:
     """The start is refused, in one line that names the directory, and nothing is touched."""
     directories = [path for path in (tiers.data, cold, tiers.cold) if path is not None]
     before = pictured(*directories)
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(Explained) as refusal:
         tiers.use(cold)
     text = str(refusal.value)
     assert "\n" not in text
@@ -173,15 +177,14 @@ def test_an_owner_that_cannot_be_read(tiers: Tiers, tmp_path: Path) -> None:
     assert owner_of(tiers) == before
 
 
-# Taking over what the first edition left
+# Without hidden files
 
 
-def first_edition(tmp_path: Path, name: str = "data") -> Tiers:
-    """Without identity or owner; segments 1 and 2 are in the cold directory, as the note says."""
+def without_hidden_files(tmp_path: Path, name: str = "data") -> Tiers:
+    """As `cp data/* new` leaves a log: without identity, owner and note; segments 1 and 2 are cold."""
     tiers = Tiers(tmp_path, name)
     tiers.cold.mkdir(exist_ok=True)
     (tiers.data / "journal").mkdir()
-    (tiers.data / NOTE).write_text(f"{tiers.data}\n{tiers.cold}\n")
     for number in (1, 2):
         tiers.add(number, tiers.cold)
     return tiers
@@ -191,62 +194,50 @@ def owner_of(tiers: Tiers) -> bytes:
     return (tiers.cold / OWNER).read_bytes()
 
 
-def test_a_directory_that_was_used_so_far_is_adopted(tmp_path: Path) -> None:
-    tiers = first_edition(tmp_path)
+def test_a_cold_directory_is_recognized_by_its_content(tmp_path: Path) -> None:
+    tiers = without_hidden_files(tmp_path)
     home = tiers.open(tiers.cold)
     home.release()
     assert home.identity.identity.encode() in owner_of(tiers)
-    assert b"strangers" not in owner_of(tiers)
     assert tiers.use(None) == str(tiers.cold)
 
 
-def test_both_directories_may_have_moved(tmp_path: Path) -> None:
-    """What lies there is known by its content."""
-    tiers = first_edition(tmp_path)
-    tiers.data = tiers.data.rename(tmp_path / "moved")
-    tiers.cold = tiers.cold.rename(tmp_path / "moved-cold")
-    assert tiers.use(tiers.cold) == str(tiers.cold)
-
-
-def test_a_moved_directory_with_other_content_is_another(tmp_path: Path) -> None:
-    tiers = first_edition(tmp_path)
-    other = tmp_path / "other"
-    other.mkdir()
-    shutil.move(tiers.cold / file_name(1), other)
+def test_a_directory_with_other_content_is_another(tmp_path: Path) -> None:
+    tiers = without_hidden_files(tmp_path)
     shutil.move(tiers.cold / file_name(2), tiers.segments)
-    write_segment(other, 1, topic=9)
-    refused(tiers, other, f"the cold directory {other} is not empty")
+    write_segment(tiers.cold, 1, topic=9)
+    refused(tiers, tiers.cold, f"the cold directory {tiers.cold} is not empty")
 
 
 def test_a_damaged_segment_is_no_proof_of_another_log(tmp_path: Path) -> None:
-    tiers = first_edition(tmp_path)
-    tiers.cold = tiers.cold.rename(tmp_path / "moved-cold")
+    tiers = without_hidden_files(tmp_path)
     (tiers.cold / file_name(2)).write_bytes(b"TOPICSSG")
     assert tiers.use(tiers.cold) == str(tiers.cold)
-    assert b'"strangers":[2]' in owner_of(tiers)
 
 
-def test_of_two_logs_in_one_directory_the_first_gets_it(tmp_path: Path) -> None:
-    """What the other one wrote there stays as it is."""
-    first, second = first_edition(tmp_path), first_edition(tmp_path, "second")
-    shutil.copy(first.cold / file_name(2), tmp_path)
-    write_segment(first.cold, 1, topic=5)
-    (first.cold / file_name(2)).unlink()
-    second.sealed = {1: {write_segment(first.cold, 1, topic=5)}, 7: {write_segment(first.cold, 7, topic=5)}}
-    shutil.move(tmp_path / file_name(2), first.cold)
-    assert first.use(first.cold) == str(first.cold)
-    assert b'"strangers":[1,7]' in owner_of(first)
-    refused(second, second.cold, "belongs to another log")
-
-
-def test_a_copy_does_not_adopt(tmp_path: Path) -> None:
-    tiers = first_edition(tmp_path)
+def test_a_copy_does_not_take_a_directory_without_owner(tiers: Tiers, tmp_path: Path) -> None:
     copy = Tiers(tmp_path, "copy")
     shutil.copytree(tiers.data, copy.data, dirs_exist_ok=True)
     copy.sealed = tiers.sealed
+    (tiers.cold / OWNER).unlink()
     refused(copy, copy.cold, f"of which {copy.data} is a copy")
     shutil.rmtree(tiers.data)
     assert copy.use(copy.cold) == str(copy.cold)
+
+
+# What another version wrote
+
+
+def test_directories_of_another_format_are_refused(tiers: Tiers, tmp_path: Path) -> None:
+    give_other_format(tiers.cold / file_name(3))
+    for another in (tiers, Tiers(tmp_path, "another")):
+        refused(another, tiers.cold, f"the cold directory {tiers.cold} has format", "topics read")
+    (tiers.data / "journal").mkdir()
+    journal = tiers.data / "journal" / journal_name(0)
+    journal.write_bytes(in_other_format(encode_file_header(0)))
+    refused(tiers, None, f"the data directory {tiers.data} has format {OTHER_FORMAT}", "load them into")
+    journal.write_bytes(bytes(FILE_HEADER_BYTES))
+    assert tiers.use(None) == str(tiers.cold), "one that was written ahead says nothing"
 
 
 # What went wrong

@@ -2,38 +2,41 @@
 
 import pytest
 
-from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile, decode, encode
+from tests.support.formats import OTHER_FORMAT, in_other_format
+from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat, decode, encode
 
 MAGIC = b"TOPICSXX"
 
 
 def test_round_trip() -> None:
-    header = encode(MAGIC, 1, 2**64 - 1)
+    header = encode(MAGIC, 2**64 - 1)
     assert len(header) == FILE_HEADER_BYTES
-    assert decode(header, MAGIC, 1) == 2**64 - 1
-    assert decode(memoryview(header + b"more"), MAGIC, 1) == 2**64 - 1
+    assert decode(header, MAGIC) == 2**64 - 1
+    assert decode(memoryview(header + b"more"), MAGIC) == 2**64 - 1
 
 
 def test_every_byte_is_covered() -> None:
-    header = encode(MAGIC, 1, 77, b"body")
-    assert decode(header, MAGIC, 1, b"body") == 77
-    assert decode(header, MAGIC, 1, b"bodY") is None
-    assert decode(header, MAGIC, 1) is None
+    header = encode(MAGIC, 77, b"body")
+    assert decode(header, MAGIC, b"body") == 77
+    assert decode(header, MAGIC, b"bodY") is None
+    assert decode(header, MAGIC) is None
     for at in range(len(header)):
         damaged = bytearray(header)
         damaged[at] ^= 1
-        assert decode(damaged, MAGIC, 1, b"body") is None
+        assert decode(damaged, MAGIC, b"body") is None
 
 
 @pytest.mark.parametrize("size", [0, 1, FILE_HEADER_BYTES - 1])
 def test_too_short(size: int) -> None:
-    assert decode(encode(MAGIC, 1, 0)[:size], MAGIC, 1) is None
+    assert decode(encode(MAGIC, 0)[:size], MAGIC) is None
 
 
 def test_another_format_is_not_ours() -> None:
-    assert decode(encode(b"OTHERAPP", 1, 0), MAGIC, 1) is None
+    assert decode(encode(b"OTHERAPP", 0), MAGIC) is None
 
 
 def test_another_version_is_refused_not_called_damaged() -> None:
-    with pytest.raises(ForeignFile, match="TOPICSXX file has version 2; this release reads version 1"):
-        decode(encode(MAGIC, 2, 0), MAGIC, 1)
+    header = in_other_format(encode(MAGIC, 7))
+    with pytest.raises(OtherFormat, match=f"a TOPICSXX file has format {OTHER_FORMAT}, and this version"):
+        decode(header, MAGIC)
+    assert decode(header[:-1] + b"?", MAGIC) is None, "a format under a bad checksum says nothing"

@@ -94,7 +94,6 @@ def test_numbers_of_kinds_never_change() -> None:
         "ROUTE": 13,
         "LEASE": 14,
         "CURSOR": 15,
-        "STAGE": 16,
         "DEAD_LETTER": 17,
         "LINES": 18,
     }

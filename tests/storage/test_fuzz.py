@@ -324,6 +324,7 @@ BODY = msgspec.msgpack.encode(
                 b"",
                 [(1, 2, 4, False)],
                 (b"", b"", b""),
+                b"",
             )
         ],
         {"routers": [1, None, {"a": b"b"}]},

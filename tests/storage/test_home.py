@@ -41,8 +41,8 @@ def test_a_lock_that_cannot_be_walked_around(tmp_path: Path) -> None:
     Hold(FS, str(moved)).release()
 
 
-def test_a_server_of_the_first_edition_counts(tmp_path: Path) -> None:
-    """It holds the file, and knows nothing of the directory."""
+def test_a_process_that_holds_only_the_file_counts(tmp_path: Path) -> None:
+    """It runs on another machine, where the lock of the directory is not seen."""
     other = FS.lock(str(tmp_path / LOCK))
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(LockHeld):

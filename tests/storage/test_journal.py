@@ -16,11 +16,10 @@ from tests.storage.support import (
     seqs,
     sync,
 )
-from topics.storage import fileheader
-from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from tests.support.formats import in_other_format
+from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat
 from topics.storage.frame import HEADER_BYTES, Frame, FrameDraft, Kind, decode_header
 from topics.storage.journal import (
-    MAGIC,
     Journal,
     JournalFile,
     decode_file_header,
@@ -34,8 +33,8 @@ FRAME = HEADER_BYTES + len(b"payload")
 def test_file_header_round_trip() -> None:
     assert decode_file_header(encode_file_header(12345)) == 12345
     assert decode_file_header(b"\0" * FILE_HEADER_BYTES) is None
-    with pytest.raises(ForeignFile):
-        decode_file_header(fileheader.encode(MAGIC, 99, 0))
+    with pytest.raises(OtherFormat):
+        decode_file_header(in_other_format(encode_file_header(0)))
 
 
 def test_positions_count_frames_only(tmp_path: Path) -> None:

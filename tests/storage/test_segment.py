@@ -13,9 +13,9 @@ import pytest
 from tests.storage.cold_tier import write_segment
 from tests.storage.support import FS, FullDisk, NotedDisk, columns
 from tests.support.damage import flip
-from topics.storage import fileheader
+from tests.support.formats import give_other_format
 from topics.storage.columns import Columns
-from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile, checksum
+from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat, checksum
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.segment import (
     ALIGNMENT,
@@ -23,7 +23,6 @@ from topics.storage.segment import (
     LIVE,
     MAGIC,
     TRAILER_BYTES,
-    VERSION,
     Place,
     RunEntry,
     Segment,
@@ -333,9 +332,8 @@ def test_a_damaged_file_is_closed_again(tmp_path: Path) -> None:
 
 def test_another_version_is_refused_not_called_damaged(tmp_path: Path) -> None:
     path = write(tmp_path, (1, columns(3), None))
-    data = path.read_bytes()
-    path.write_bytes(fileheader.encode(MAGIC, VERSION + 1, NUMBER) + data[FILE_HEADER_BYTES:])
-    with pytest.raises(ForeignFile):
+    give_other_format(path)
+    with pytest.raises(OtherFormat):
         opened(path)
 
 

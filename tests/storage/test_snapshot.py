@@ -6,8 +6,9 @@ import pytest
 
 from tests.storage.support import FS, NotedDisk
 from tests.support.damage import flip
+from tests.support.formats import in_other_format
 from topics.storage import fileheader
-from topics.storage.fileheader import ForeignFile
+from topics.storage.fileheader import OtherFormat
 from topics.storage.filesystem import File
 from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name
 
@@ -39,12 +40,12 @@ def test_every_byte_is_covered() -> None:
 
 
 def test_a_length_that_lies_is_damage() -> None:
-    assert decode(fileheader.encode(MAGIC, 1, 3, b"body") + b"body") is None
+    assert decode(fileheader.encode(MAGIC, 3, b"body") + b"body") is None
 
 
 def test_another_version_is_refused() -> None:
-    with pytest.raises(ForeignFile):
-        decode(fileheader.encode(MAGIC, 2, 4, b"body") + b"body")
+    with pytest.raises(OtherFormat):
+        decode(in_other_format(b"".join(encode(b"body")), b"body"))
 
 
 def test_the_two_newest_are_kept(tmp_path: Path) -> None:

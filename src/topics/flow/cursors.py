@@ -25,13 +25,12 @@ class _Moved(msgspec.Struct, array_like=True, gc=False):
 
     consumer: str
     cursor: Cursor | None
-    # Where the frame has no topic's id, because the topic is gone.
-    topic: str | None = None
+    # The name of a topic that is gone: the frame then has no topic's id.
+    topic: str | None
 
 
 _moved = msgspec.msgpack.Decoder(_Moved)
 _state = msgspec.msgpack.Decoder(dict[str, list[KeptCursor]])
-_former_state = msgspec.msgpack.Decoder(dict[int, list[Cursor]])
 
 
 class Cursors(Extension):
@@ -45,12 +44,6 @@ class Cursors(Extension):
         self._kept = KeptCursors()
         # New ones that are on their way to the journal, by the name of their topic.
         self._coming: Counter[str] = Counter()
-        # Whether frames tell when a cursor was used: those of older servers do not.
-        self._uses_are_known = False
-
-    @property
-    def extensions(self) -> "tuple[Cursors, FormerCursors]":
-        return self, FormerCursors(self._engine, self)
 
     # --- looking ----------------------------------------------------------------------------------------
 
@@ -117,7 +110,7 @@ class Cursors(Extension):
         if is_new and self._kept.count(name) + self._coming[name] >= MAX_CURSORS:
             raise limit_reached("max_cursors", MAX_CURSORS)
         cursor = Cursor(consumer, seq, topic.id if epoch is None else epoch, now)
-        moved = _Moved(consumer, cursor)
+        moved = _Moved(consumer, cursor, None)
 
         def apply(_: Op) -> None:
             self._note_coming(name, -is_new)
@@ -130,7 +123,7 @@ class Cursors(Extension):
             self._note_coming(name, -is_new)
             fail(error)
 
-        self._submit(topic, name, moved, apply, refuse, as_op=Creation if is_new else CallbackOp)
+        self._submit(topic, moved, apply, refuse, as_op=Creation if is_new else CallbackOp)
         self._note_coming(name, is_new)
 
     def _note_coming(self, name: str, more: int) -> None:
@@ -142,29 +135,27 @@ class Cursors(Extension):
         if self.find(topic, consumer) is None:
             done(False)
             return
-        moved = _Moved(consumer, None)
+        found = self._engine.find(topic)
+        moved = _Moved(consumer, None, None if found is not None else topic)
 
         def apply(_: Op) -> None:
             deleted = self.find(topic, consumer) is not None
             self._apply(topic, moved, 0)
             done(deleted)
 
-        self._submit(self._engine.find(topic), topic, moved, apply, fail)
+        self._submit(found, moved, apply, fail)
 
     def _submit(
         self,
         topic: Topic | None,
-        name: str,
         moved: _Moved,
         apply: Callable[[Op], None],
         fail: Fail,
         as_op: type[CallbackOp] = CallbackOp,
     ) -> None:
-        """Without a topic, the frame has the name of the one that is gone."""
         engine = self._engine
-        fact = (moved.consumer, moved.cursor) if topic is not None else (moved.consumer, moved.cursor, name)
         topic_id = 0 if topic is None else topic.id
-        payload = msgspec.msgpack.encode(fact)
+        payload = msgspec.msgpack.encode(moved)
         frame = FrameDraft(Kind.CURSOR, payload, topic_id=topic_id, ts=engine.now())
         engine.queue.submit(as_op([frame], topic, apply, fail, sync=False))
 
@@ -174,11 +165,6 @@ class Cursors(Extension):
         else:
             self._kept.keep(topic, moved.cursor, used_ts)
 
-    def adopt(self, topic: str, cursors: list[Cursor]) -> None:
-        """What an older server had kept with a topic."""
-        for cursor in cursors:
-            self._kept.keep(topic, cursor, 0)
-
     # --- as an extension of the log ---------------------------------------------------------------------
 
     def replay(self, frame: Frame) -> None:
@@ -186,13 +172,12 @@ class Cursors(Extension):
         topic = self._engine.by_id.get(frame.topic_id)
         name = moved.topic if topic is None else topic.name
         if name is not None:
-            self._apply(name, moved, frame.ts if self._uses_are_known else 0)
+            self._apply(name, moved, frame.ts)
 
     def dump(self) -> Any:
         return self._kept.dump(self._engine.now()) or None
 
     def load(self, state: Any) -> None:
-        self._uses_are_known = True
         for name, cursors in _state.decode(msgspec.msgpack.encode(state)).items():
             self._kept.load(name, cursors)
             if self._engine.find(name) is None:
@@ -203,21 +188,3 @@ class Cursors(Extension):
 
     def topic_dropped(self, topic: Topic) -> None:
         self._kept.topic_gone(topic.name)
-
-
-class FormerCursors(Extension):
-    """Cursors as older servers wrote them to snapshots: under ids of topics, and without their last use."""
-
-    name = "cursors"
-    kinds: tuple[int, ...] = ()
-
-    def __init__(self, engine: Engine, cursors: Cursors) -> None:
-        self._engine = engine
-        self._cursors = cursors
-
-    def dump(self) -> Any:
-        return None
-
-    def load(self, state: Any) -> None:
-        for topic_id, cursors in _former_state.decode(msgspec.msgpack.encode(state)).items():
-            self._cursors.adopt(self._engine.by_id[topic_id].name, cursors)

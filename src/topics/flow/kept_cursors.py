@@ -29,11 +29,10 @@ class Cursor(msgspec.Struct, array_like=True, gc=False):
 
 class KeptCursor(msgspec.Struct, array_like=True, gc=False):
     cursor: Cursor
-    # 0 for one that an older server left: it counts as used when that is noticed.
     used_ts: int
 
     def is_forgotten(self, now: int) -> bool:
-        return self.used_ts > 0 and now - self.used_ts > UNUSED_MS
+        return now - self.used_ts > UNUSED_MS
 
 
 class KeptCursors:
@@ -145,20 +144,18 @@ class KeptCursors:
         """
         self._sweep(now)
         for name in self._changed:
-            self._encode(name, now)
+            self._encode(name)
         self._changed.clear()
         encoded = dict(self._encoded)
         for name in self._gone:
             encoded[name] = encoded.pop(name)
         return encoded
 
-    def _encode(self, topic: str, now: int) -> None:
+    def _encode(self, topic: str) -> None:
         cursors = self._by_topic.get(topic)
         if cursors is None:
             self._encoded.pop(topic, None)
             return
-        for kept in cursors.values():
-            kept.used_ts = kept.used_ts or now
         self._encoded[topic] = msgspec.Raw(_encode(list(cursors.values())))
 
     def _sweep(self, now: int) -> None:
@@ -171,5 +168,5 @@ class KeptCursors:
     def load(self, topic: str, cursors: Iterable[KeptCursor]) -> None:
         for kept in cursors:
             self.keep(topic, kept.cursor, kept.used_ts)
-        self._encode(topic, 0)
+        self._encode(topic)
         self._changed.discard(topic)

@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from topics.keep.backup_directory import FORMAT, BackupStore, Copied, Manifest
+from topics.keep.backup_directory import BackupStore, Copied, Manifest
 from topics.keep.directory import directories_of, require_all_segments, snapshot_states
 from topics.keep.steps import Steps
 from topics.log import SnapshotState, decode, decode_import
 from topics.storage import (
     CREATIONS,
     FILE_HEADER_BYTES,
+    FORMAT,
     Damage,
     Directories,
     Frame,
@@ -49,7 +50,7 @@ class Source:
     journal: list[tuple[str, int]]
     # To be called now and then, so that the files stay.
     keep: Callable[[], None]
-    # None for a directory in which no server of this edition has run yet.
+    # None if the directory has lost it.
     identity: Identity | None = None
 
     def states(self) -> list[SnapshotState]:

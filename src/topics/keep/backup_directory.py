@@ -21,6 +21,7 @@ from xxhash import xxh3_64
 from topics.keep.steps import Steps
 from topics.storage import (
     DEAD,
+    FORMAT,
     TEMPORARY,
     File,
     Filesystem,
@@ -32,10 +33,9 @@ from topics.storage import (
     read_file,
     write_file_atomically,
 )
-from topics.storage.fileheader import checksum
+from topics.storage.fileheader import checksum, explain_format
 from topics.values import UserMistake
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 FLAGS = "flags"
 IDENTITY = "identity"
@@ -47,7 +47,7 @@ Progress = Callable[[int], None]
 
 
 class BackupDamaged(UserMistake):
-    """A backup is not what was written."""
+    """A backup is not what was written, or another version of the program wrote it."""
 
 
 class Copied(msgspec.Struct, gc=False, frozen=True):
@@ -120,7 +120,7 @@ class BackupStore:
         return names
 
     def manifest(self, name: str) -> Manifest | None:
-        """None for a backup that was never finished. Raises when the manifest is damaged."""
+        """Return None for a backup that was never finished; raises `BackupDamaged` for an unusable one."""
         path = os.path.join(self.directory, name, MANIFEST)
         if not self.fs.exists(path):
             return None
@@ -129,7 +129,7 @@ class BackupStore:
         except (msgspec.DecodeError, ValueError) as error:
             raise BackupDamaged(f"{path} is damaged: {error}") from error
         if manifest.format != FORMAT:
-            raise BackupDamaged(f"{path} has format {manifest.format}; this release reads format {FORMAT}")
+            raise BackupDamaged(explain_format(f"the backup {os.path.dirname(path)}", manifest.format))
         if manifest.checksum != _digest(manifest):
             raise BackupDamaged(f"{path} is damaged: its checksum does not fit")
         return manifest
@@ -180,7 +180,7 @@ class BackupStore:
         return _flags.decode(read_file(self.fs, os.path.join(self.directory, manifest.name, FLAGS)))
 
     def identity(self, manifest: Manifest) -> Identity | None:
-        """Of the log it was taken of; None in a backup of the first edition."""
+        """Return the identity of the log that was backed up; None if that log had lost it."""
         if IDENTITY not in {file.name for file in manifest.files}:
             return None
         return identity.decode(read_file(self.fs, os.path.join(self.directory, manifest.name, IDENTITY)))

@@ -17,6 +17,7 @@ from topics.storage import (
     SnapshotStore,
     UntouchedDisk,
     choose_cold_dir,
+    require_format,
 )
 from topics.values import Clock, ConfigError, Settings, UserMistake
 
@@ -37,13 +38,18 @@ OpenNode: TypeAlias = Callable[[Settings, Filesystem | None, Clock | None], Open
 
 
 def directories_of(settings: Settings) -> Directories:
-    """Raises where there is no data directory, or where the cold one is another log's."""
+    """Return the directories of a log.
+
+    Raises if there is no data directory, if another version of the program wrote it, or if the cold directory
+    belongs to another log.
+    """
     dirs = Directories(settings.data_dir, settings.cold_dir)
     if not os.path.isdir(dirs.root):
         raise UserMistake(f"there is no directory {dirs.root}")
     if not os.path.isdir(dirs.journal):
         raise UserMistake(f"{dirs.root} is not a data directory: it has no journal")
     disk = UntouchedDisk()
+    require_format(disk, dirs)
     try:
         choose_cold_dir(disk, dirs, lambda: sealed_runs(disk, dirs))
     except ForeignDirectory:

@@ -21,7 +21,6 @@ from topics.storage import (
     FILE_HEADER_BYTES,
     PROOF,
     PROOF_MAGIC,
-    PROOF_VERSION,
     Damage,
     Directories,
     Filesystem,
@@ -130,7 +129,10 @@ def begin_new_epochs(engine: Engine, routers: Routers, offset: int) -> None:
     store.changed.clear()
     for topic in engine.by_id.values():
         topic.renumber(topic.id + offset)
-    engine.by_id = {topic.id: topic for topic in engine.by_id.values()}
+    renumbered = {topic.id: topic for topic in engine.by_id.values()}
+    # In place: other parts of the log hold the same dict.
+    engine.by_id.clear()
+    engine.by_id.update(renumbered)
     engine.next_topic_id += offset
     engine.lives.begin_anew()
     # Steps in the journal refer to the old ids, and the journal ends here.
@@ -297,7 +299,7 @@ class Restore:
             if number in flags:
                 self._mark(path, flags[number])
         # Whatever does not verify below this position was damaged before, and is no torn tail.
-        proof = fileheader.encode(PROOF_MAGIC, PROOF_VERSION, manifest.position)
+        proof = fileheader.encode(PROOF_MAGIC, manifest.position)
         write_file_atomically(self._fs, self._dirs.journal, PROOF, [proof])
         origin = store.identity(manifest)
         new = Identity(self._fs.new_identity(), "" if origin is None else origin.identity)

@@ -136,8 +136,8 @@ class Node:
         self.queues = Queues(engine, pull=self.routers.pull)
         routing = RouterRecovery(engine, self.routers)
         queues = self.queues.extensions
-        told = (*self.cursors.extensions, self.pipelines)
-        for extension in (*told, *self.stages.extensions, *queues, routing):
+        own = (self.cursors, self.pipelines, self.stages.identities)
+        for extension in (*own, *queues, routing):
             engine.register(extension)
         self.disk = DiskSpace(engine)
         self.fanout = Fanout(engine, self.routers.pull_for_reader, self.governor, self.pacer.protect)

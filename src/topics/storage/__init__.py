@@ -17,8 +17,8 @@ from topics.storage.ahead import Ahead
 from topics.storage.cold_choice import ForeignDirectory, SealedRun, SealedRuns, choose_cold_dir
 from topics.storage.cold_files import OWNER, ColdFiles
 from topics.storage.columns import I64, U8, U32, U64, Columns, Records, join_records, total_at
-from topics.storage.directories import Directories, sweep_segments
-from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from topics.storage.directories import Directories, require_format, sweep_segments
+from topics.storage.fileheader import FILE_HEADER_BYTES, FORMAT, ForeignFile, OtherFormat
 from topics.storage.filesystem import (
     TEMPORARY,
     File,
@@ -44,7 +44,7 @@ from topics.storage.journal import (
     SyncTicket,
     decode_file_header,
 )
-from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
+from topics.storage.journal_reader import PROOF, PROOF_MAGIC, QUARANTINE, Damage, JournalReader
 from topics.storage.kernel_syncs import KernelSyncs
 from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, encode_keys
 from topics.storage.reserve import BLOCK_BYTES, Reserve, enough_bytes

@@ -2,8 +2,8 @@
 
 It is as configured, or where segments were left when there was one: a note in the data directory remembers
 that. Without the note, a start that leaves the tier out would take everything in there for lost, and say so
-for good. The directory itself says whose it is. One that says nothing may be used if it is empty, or if this
-log has used it so far.
+for good. The directory itself says whose it is. One that says nothing may be used if it is empty, or if it
+has segments of this log: people copy directories without their hidden files, and files rot.
 """
 
 import os
@@ -40,8 +40,6 @@ class ColdChoice:
     path: str | None
     # None for a log that has none yet.
     identity: Identity | None
-    # What the directory has to say about itself from now on, once it is known of which log.
-    strangers: tuple[int, ...] = ()
 
 
 def choose_cold_dir(fs: Filesystem, dirs: Directories, sealed: SealedRuns) -> ColdChoice:
@@ -104,13 +102,13 @@ class _Choosing:
         if self._is_copy(owner.data_dir):
             raise _foreign(path, f"belongs to the log in {owner.data_dir}, of which {self._root} is a copy")
         if self._identity is None and self._is_ours_in_spite(owner, path):
-            return ColdChoice(path, Identity(owner.identity), owner.strangers)
+            return ColdChoice(path, Identity(owner.identity))
         if self._identity is None or owner.identity != self._identity.identity:
             raise _foreign(path, f"belongs to another log, the one in {owner.data_dir}")
-        return ColdChoice(path, self._identity, owner.strangers)
+        return ColdChoice(path, self._identity)
 
     def _is_copy(self, original: str) -> bool:
-        """Whether another directory, which is still there, says that it is this log."""
+        """Tell whether the other directory still exists and has the identity of this log."""
         if self._identity is None or self._fs.is_same(original, self._dirs.root):
             return False
         with suppress(OSError):  # another log's directory may be closed to us
@@ -137,19 +135,11 @@ class _Choosing:
                     f" To give them up as lost, remove {self._dirs.cold_note}"
                 )
             return ColdChoice(path, self._identity)
-        if is_noted and self._original_stands():
+        if is_noted and self._is_copy(self._noted_root):
             raise _foreign(path, f"belongs to the log in {self._noted_root}, of which {self._root} is a copy")
         if not is_noted and not self._holds_what_is_missing(path):
             raise _foreign(path, f"is not empty, and {self._root} has not used it so far")
-        strangers = (number for number in sorted(self._numbers(path)) if not self._is_ours(path, number))
-        return ColdChoice(path, self._identity, tuple(strangers))
-
-    def _original_stands(self) -> bool:
-        """Whether the directory that wrote the note is there still, and this one is another."""
-        original = Directories(self._noted_root)
-        if self._root == self._noted_root or self._fs.is_same(original.root, self._dirs.root):
-            return False
-        return self._fs.exists(original.journal) and read_note(self._fs, original.cold_note)[1] == self._noted
+        return ColdChoice(path, self._identity)
 
     # --- what the log knows of its segments -------------------------------------------------------------
 
@@ -162,10 +152,6 @@ class _Choosing:
         found = {number: self._runs(path, number) for number in expected}
         readable = {number: runs for number, runs in found.items() if runs is not None}
         return bool(readable) and all(runs.issuperset(self._sealed[n]) for n, runs in readable.items())
-
-    def _is_ours(self, path: str, number: int) -> bool:
-        runs = self._runs(path, number) if number in self._sealed else None
-        return runs is not None and runs.issuperset(self._sealed[number])
 
     def _runs(self, path: str, number: int) -> set[SealedRun] | None:
         """What a segment holds; None where it cannot be read."""

@@ -1,8 +1,8 @@
 """The segments in a cold directory: which of them this log wrote, and may therefore replace or remove.
 
-Two logs of the first edition may have used one directory, and people put things anywhere. So a segment that
-is brought here carries a mark of its log in its header. One without a mark is older than marks are; it counts
-as ours if the log refers to it, and if it was not found to be another's when the directory was taken over.
+People put files anywhere, so a segment that is moved here gets a mark of its log in its header. A segment
+without a readable mark counts as this log's if the log refers to it: its header is damaged, or it was moved
+here while the disk was too full to write whose directory this is.
 """
 
 import os
@@ -24,13 +24,11 @@ from topics.storage.identity import Identity, is_identity, with_checksum, withou
 OWNER = ".topics.owner"
 
 
-class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+class Owner(msgspec.Struct, frozen=True):
     """What a cold directory says about itself: whose it is, and where that log was when it said so."""
 
     identity: str
     data_dir: str
-    # Numbers of segments without a mark that are not this log's.
-    strangers: tuple[int, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(Owner)
@@ -60,8 +58,7 @@ class ColdFiles:
         # Without an owner, as in tests of the engine alone, all of it is ours.
         self._is_owned = owner is not None
         self.mark = 0 if owner is None else Identity(owner.identity).mark
-        self.strangers = frozenset(() if owner is None else owner.strangers)
-        # Segments to which the log referred when it was opened: without a mark, no others can be its own.
+        # Segments to which the log referred when it was opened: no others without a mark can be its own.
         self.known: frozenset[int] = frozenset()
         # Numbers that cannot be brought here: something else has the name, or the file is damaged.
         self.refused: set[int] = set()
@@ -71,15 +68,15 @@ class ColdFiles:
 
     def numbers(self) -> set[int]:
         """Of segments that can be this log's."""
-        return set(numbered_files(self._fs, self.directory, segment.file_name)) - self.strangers
+        return set(numbered_files(self._fs, self.directory, segment.file_name))
 
     def put(self, number: int, content: bytes) -> bool:
         """A segment of ours, from now on here as well; False where that cannot be."""
-        named = fileheader.decode(content, segment.MAGIC, segment.VERSION)
+        named = fileheader.decode(content, segment.MAGIC)
         if named is None or not self.has_room_for(number):
             self.refused.add(number)
             return False
-        header = fileheader.encode(segment.MAGIC, segment.VERSION, named, mark=self.mark)
+        header = fileheader.encode(segment.MAGIC, named, mark=self.mark)
         rest = memoryview(content)[FILE_HEADER_BYTES:]
         write_file_atomically(self._fs, self.directory, segment.file_name(number), [header, rest])
         return True
@@ -113,14 +110,14 @@ class ColdFiles:
         with self._fs.open(path) as file:
             header = file.read(FILE_HEADER_BYTES, 0)
         try:
-            is_intact = fileheader.decode(header, segment.MAGIC, segment.VERSION) is not None
+            is_intact = fileheader.decode(header, segment.MAGIC) is not None
         except ForeignFile:
             return False
         mark = fileheader.mark_of(header) if is_intact else 0
         if mark:
             return mark == self.mark
-        # Not marked, or not to be read any more. What is no segment at all is not ours, whatever its name.
-        return header.startswith(segment.MAGIC) and number in self.known - self.strangers
+        # No mark, or none that can be read. A file that is not a segment is not ours, whatever its name.
+        return header.startswith(segment.MAGIC) and number in self.known
 
 
 def _unfinished(number: int) -> str:

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
-from topics.storage import journal, reserve, segment, snapshot, witness
+from topics.storage import fileheader, journal, reserve, segment, snapshot, witness
+from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat
 from topics.storage.filesystem import Filesystem, numbered_files, unfinished_files
 from topics.storage.hold import LOCK
 from topics.storage.identity import IDENTITY
@@ -55,6 +57,27 @@ class Directories:
             for number in numbered_files(fs, directory, segment.file_name):
                 paths[number] = os.path.join(directory, segment.file_name(number))
         return paths
+
+
+def require_format(fs: Filesystem, dirs: Directories) -> None:
+    """Raise `OtherFormat` if another version of the program has written one of the directories."""
+    journals = [dirs.journal_path(base) for base in numbered_files(fs, dirs.journal, journal.file_name)]
+    _require_format_of(fs, journals, journal.MAGIC, f"the data directory {dirs.root}")
+    if dirs.cold is not None:
+        # There may be very many segments, and one log wrote all of them.
+        numbers = numbered_files(fs, dirs.cold, segment.file_name)[-1:]
+        segments = [os.path.join(dirs.cold, segment.file_name(number)) for number in numbers]
+        _require_format_of(fs, segments, segment.MAGIC, f"the cold directory {dirs.cold}")
+
+
+def _require_format_of(fs: Filesystem, paths: list[str], magic: bytes, what: str) -> None:
+    for path in paths:
+        try:
+            # A file that cannot be read says nothing here: its reader reports it.
+            with suppress(OSError), fs.open(path) as file:
+                fileheader.decode(file.read(FILE_HEADER_BYTES, 0), magic)
+        except OtherFormat as error:
+            raise OtherFormat(what, error.found) from None
 
 
 def sweep_segments(fs: Filesystem, directory: str, is_wanted: Callable[[int], bool]) -> list[int]:

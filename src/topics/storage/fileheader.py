@@ -1,9 +1,12 @@
 """The 32 bytes that every journal, segment and snapshot begins with.
 
-    magic 8 | version u32 | mark u32 | value u64 | checksum u64
+    magic 8 | format u32 | mark u32 | value u64 | checksum u64
 
-What `value` means is up to the format; `mark` is 0, except in segments that lie in a cold directory. The
-checksum covers the 24 bytes before it, then whatever else the format puts under it.
+The meaning of `value` and `mark` depends on the kind of file. The checksum covers the 24 bytes before it, and
+other bytes if the kind of file adds some.
+
+All files of a directory have one format. Any change that another version of the program would misread raises
+it, and no version reads the format of another.
 """
 
 import struct
@@ -21,44 +24,49 @@ def checksum(*buffers: Buffer) -> int:
     return value
 
 
+# 1 and 2 were formats of versions that no release contained.
+FORMAT = 3
 _FIXED = struct.Struct("<8sIIQ")
 _DIGEST = struct.Struct("<Q")
 FILE_HEADER_BYTES = _FIXED.size + _DIGEST.size
 
 
 class ForeignFile(Explained):
-    """The file is intact, but not what we may read here: to treat it as damaged would destroy it."""
+    """An intact file that must not be read here. Code that took it for damaged would destroy it."""
 
 
-def encode(magic: bytes, version: int, value: int, *covered: Buffer, mark: int = 0) -> bytes:
-    fixed = _FIXED.pack(magic, version, mark, value)
+class OtherFormat(ForeignFile):
+    """Another version of the program has written the file, or the directory."""
+
+    def __init__(self, what: str, found: int) -> None:
+        super().__init__(explain_format(what, found))
+        self.found = found
+
+
+def explain_format(what: str, found: int) -> str:
+    return (
+        f"{what} has format {found}, and this version of topics reads only format {FORMAT}: read its topics"
+        " with the version that wrote it (topics read, or an archive), and load them into a new directory"
+    )
+
+
+def encode(magic: bytes, value: int, *covered: Buffer, mark: int = 0) -> bytes:
+    fixed = _FIXED.pack(magic, FORMAT, mark, value)
     return fixed + _DIGEST.pack(checksum(fixed, *covered))
 
 
-def decode(data: Buffer, magic: bytes, version: int, *covered: Buffer, newest: int = 0) -> int | None:
-    """The header's value, or None when the file is not an intact one of this format.
-
-    `newest`: the last version that is read, if there are several.
-    """
+def decode(data: Buffer, magic: bytes, *covered: Buffer) -> int | None:
+    """Return the header's value, or None for a file that is not an intact one of this kind."""
     if len(data) < FILE_HEADER_BYTES:
         return None
-    found_magic, found_version, _, value = _FIXED.unpack_from(data, 0)
+    found_magic, found_format, _, value = _FIXED.unpack_from(data, 0)
     (digest,) = _DIGEST.unpack_from(data, _FIXED.size)
     if found_magic != magic or checksum(bytes(data[: _FIXED.size]), *covered) != digest:
         return None
-    # Only now: a version under a checksum that does not fit says nothing.
-    newest = max(version, newest)
-    if not version <= found_version <= newest:
-        readable = f"version {version}" if newest == version else f"versions {version} to {newest}"
-        raise ForeignFile(
-            f"a {magic.decode()} file has version {found_version}; this release reads {readable}"
-        )
+    # A format under a checksum that does not match says nothing.
+    if found_format != FORMAT:
+        raise OtherFormat(f"a {magic.decode()} file", found_format)
     return int(value)
-
-
-def version_of(header: Buffer) -> int:
-    """The version in a header that is known to be intact."""
-    return int(_FIXED.unpack_from(header, 0)[1])
 
 
 def mark_of(header: Buffer) -> int:

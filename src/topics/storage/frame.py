@@ -51,14 +51,13 @@ class Kind(IntEnum):
     ROUTE = 13
     LEASE = 14
     CURSOR = 15
-    STAGE = 16  # without an owner: of earlier editions, and only read
     DEAD_LETTER = 17
     LINES = 18  # loss lines that moved without a frame from which replay could tell
     GROUP = 19  # whole frames, one behind the other, that count together or not at all
     KEYED = 20  # an append with idempotency keys
     QUEUE_LOSSES = 21  # which lost jobs the workers of a queue have been told of
     CREATE_AGAIN = 22  # as CREATE, under a name that an earlier topic had
-    OWNED_STAGE = 23
+    STAGE = 23
     VOID = 24  # was another frame, and was taken back; what is left of it means nothing
     CLOCK_SET_BACK = 25  # time goes on from here, although it had been later
     ADOPT = 26  # records that a segment has had from the beginning; only in files that may hold such

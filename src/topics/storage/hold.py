@@ -1,8 +1,8 @@
 """A directory that one process has to itself.
 
-There are two locks. The one on the directory itself cannot be walked around: it is held as long as the
-directory exists, under any name. The one on the file `.topics.lock` is for servers of the first edition,
-which know no other, and for file systems that keep locks of directories to one machine.
+There are two locks. The lock on the directory itself holds as long as the directory exists, under any name.
+Some file systems have no locks of directories, or keep them to one machine: for these, there is a lock on the
+file `.topics.lock`.
 """
 
 import os

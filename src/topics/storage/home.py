@@ -1,6 +1,6 @@
 """The directories of one log, taken by one process: locked, and marked as this log's.
 
-    choose the cold directory (refusals end here, and nothing was touched)
+    check the format, choose the cold directory (refusals end here, and nothing was touched)
       ─▶ lock both ─▶ choose again, now that nothing moves ─▶ identity ─▶ owner of the cold directory ─▶ note
 
 A crash in between leaves a state from which the next start comes to the same.
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from topics.storage.cold_choice import ColdChoice, ForeignDirectory, SealedRuns, choose_cold_dir, read_note
 from topics.storage.cold_files import Owner, read_owner, write_owner
-from topics.storage.directories import Directories
+from topics.storage.directories import Directories, require_format
 from topics.storage.filesystem import Filesystem, LockHeld, write_file_atomically
 from topics.storage.hold import Hold
 from topics.storage.identity import Identity, read_identity, write_identity
@@ -37,9 +37,14 @@ _WRONG_PATHS = (
 
 class Home:
     def __init__(self, fs: Filesystem, dirs: Directories, sealed: SealedRuns) -> None:
-        """Raises `LockHeld` where another process has the directory, `ConfigError` where it cannot be."""
+        """Take both directories.
+
+        Raises `LockHeld` if another process has one of them, `OtherFormat` if another version of the program
+        wrote one, and `ConfigError` if a directory cannot be used.
+        """
         self._fs = fs
         self._dirs = dirs
+        require_format(fs, dirs)
         choose_cold_dir(fs, dirs, sealed)
         _make(fs, dirs.root, "data directory", "TOPICS_DATA_DIR")
         self._data = Hold(fs, dirs.root)
@@ -74,7 +79,7 @@ class Home:
             fs.sync_dir(dirs.root)
         root = os.path.realpath(dirs.root)
         if choice.path is not None:
-            owner = Owner(self.identity.identity, root, choice.strangers)
+            owner = Owner(self.identity.identity, root)
             if read_owner(fs, choice.path) != owner:
                 write_owner(fs, choice.path, owner)
             else:

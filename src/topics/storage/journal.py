@@ -1,6 +1,6 @@
 """The append-only journal: files that together form one long address space.
 
-    <base>.journal:  magic 8 | version u32 | 0 u32 | base u64 | checksum u64 | frames …
+    <base>.journal:  magic 8 | format u32 | mark u32 | base u64 | checksum u64 | frames …
 
 `base` is the address of the file's first frame, so a position names a frame for ever, across rotations
 and after older files were dropped. It is in the name as well: a rotten header does not displace the frames
@@ -22,10 +22,8 @@ from topics.storage.filesystem import Buffer, File, Filesystem, is_full
 from topics.storage.frame import FrameDraft, encode_frames
 
 MAGIC = b"TOPICSJL"
-VERSION = 1
-# Of a file that may hold ADOPT frames. A release that does not know them would take their segments for
-# orphans, and remove those before it comes to the frame: it refuses the file, and removes nothing.
-ADOPTING_VERSION = 2
+# The mark of a file that may hold ADOPT frames. In other files, few bytes cannot have used very many seqs.
+ADOPTING = 1
 SUFFIX = ".journal"
 ROTATE_BYTES = 64 * 1024 * 1024
 
@@ -34,18 +32,18 @@ def file_name(base: int) -> str:
     return f"{base:020d}{SUFFIX}"
 
 
-def encode_file_header(base: int, version: int = VERSION) -> bytes:
-    return fileheader.encode(MAGIC, version, base)
+def encode_file_header(base: int, mark: int = 0) -> bytes:
+    return fileheader.encode(MAGIC, base, mark=mark)
 
 
 def decode_file_header(data: bytes | memoryview) -> int | None:
     """The base address, or None when these bytes are not an intact header."""
-    return fileheader.decode(data, MAGIC, VERSION, newest=ADOPTING_VERSION)
+    return fileheader.decode(data, MAGIC)
 
 
 def may_adopt(data: bytes | memoryview) -> bool:
-    """Whether ADOPT frames may be behind this header; of one that is damaged, nobody knows."""
-    return decode_file_header(data) is None or fileheader.version_of(data) == ADOPTING_VERSION
+    """Tell whether ADOPT frames may follow this header; they may follow a damaged one."""
+    return decode_file_header(data) is None or fileheader.mark_of(data) == ADOPTING
 
 
 @dataclass(slots=True)
@@ -155,11 +153,11 @@ class Journal:
         self._unsynced.append(file)
         return file
 
-    def _start_file(self, version: int = VERSION) -> File:
+    def _start_file(self, mark: int = 0) -> File:
         path = self._path(self.position)
         file, size = self._ahead.take(path) or (self._fs.create(path), 0)
         try:
-            file.write([encode_file_header(self.position, version)], 0)
+            file.write([encode_file_header(self.position, mark)], 0)
         except OSError:
             file.close()
             self._forget_begun_file()
@@ -170,7 +168,7 @@ class Journal:
         self._unsynced.append(file)
         self._new_file = True
         self._begun_size = size
-        self.may_adopt = version == ADOPTING_VERSION
+        self.may_adopt = mark == ADOPTING
         return file
 
     def _forget_begun_file(self) -> None:
@@ -234,7 +232,7 @@ class Journal:
         """Go on in a new file. The old one stays open until the next sync has covered it."""
         if self.current_bytes:
             left, size, is_ahead = self._file, self._current_size, self.ahead_bytes > 0
-            self._file = self._start_file(ADOPTING_VERSION if to_adopt else VERSION)
+            self._file = self._start_file(ADOPTING if to_adopt else 0)
             if is_ahead:
                 self._ends[left] = size
 

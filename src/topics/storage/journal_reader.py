@@ -37,7 +37,6 @@ QUARANTINE = "damaged"
 # Written before a cut that takes a proof along: a file header whose value is how far the journal was synced.
 PROOF = "proven"
 PROOF_MAGIC = b"TOPICSPR"
-PROOF_VERSION = 1
 _APPEND, _GROUP, _KEYED, _VOID = int(Kind.APPEND), int(Kind.GROUP), int(Kind.KEYED), int(Kind.VOID)
 # How much is looked at in one go to see whether there is anything.
 _LOOK_BYTES = 1024 * 1024
@@ -253,14 +252,14 @@ class JournalReader:
     def _keep_proof(self) -> None:
         """What proved damage further up may fall now; no later scan may take that damage for the tear."""
         if self.damaged_bytes:
-            header = fileheader.encode(PROOF_MAGIC, PROOF_VERSION, self._proven)
+            header = fileheader.encode(PROOF_MAGIC, self._proven)
             write_file_atomically(self._fs, self._directory, PROOF, [header])
 
     def _kept_proof(self) -> int:
         path = os.path.join(self._directory, PROOF)
         if not self._fs.exists(path):
             return 0
-        return fileheader.decode(read_file(self._fs, path), PROOF_MAGIC, PROOF_VERSION) or 0
+        return fileheader.decode(read_file(self._fs, path), PROOF_MAGIC) or 0
 
     def _put_aside(self, source: _Source, at: int) -> None:
         tail = bytes(source.data[at:])

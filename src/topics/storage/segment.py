@@ -1,6 +1,6 @@
 """Sealed segments: runs of records that will never grow again.
 
-    header   magic 8 | version u32 | mark of the owner u32 | number u64 | checksum u64
+    header   magic 8 | format u32 | mark of the owner u32 | number u64 | checksum u64
     columns  of each run, every one aligned to 8 bytes
     footer   MessagePack list of runs: topic, first seq, count, ts range, where each column lies, checksums
     trailer  footer offset u64 | footer length u64 | footer checksum u64 | magic 8
@@ -27,7 +27,6 @@ from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.filesystem import Buffer, File, Filesystem, replace_file, unload_pages
 
 MAGIC = b"TOPICSSG"
-VERSION = 1
 SUFFIX = ".segment"
 DEAD = 0xDD
 LIVE = 0x00
@@ -83,7 +82,7 @@ class SegmentWriter:
     """Collects runs and writes them as one file. Safe to use on a thread: it only sees frozen runs."""
 
     def __init__(self, number: int, mark: int = 0) -> None:
-        self._parts: list[Buffer] = [fileheader.encode(MAGIC, VERSION, number, mark=mark)]
+        self._parts: list[Buffer] = [fileheader.encode(MAGIC, number, mark=mark)]
         self._size = FILE_HEADER_BYTES
         self.entries: list[RunEntry] = []
 
@@ -188,7 +187,7 @@ class Segment:
     @property
     def number(self) -> int:
         """The number in its header."""
-        return fileheader.decode(self._view, MAGIC, VERSION) or 0
+        return fileheader.decode(self._view, MAGIC) or 0
 
     @property
     def digest(self) -> str:
@@ -203,7 +202,7 @@ class Segment:
         view = self._view
         if len(view) < FILE_HEADER_BYTES + TRAILER_BYTES:
             raise self._damaged("too short")
-        if fileheader.decode(view, MAGIC, VERSION) is None:
+        if fileheader.decode(view, MAGIC) is None:
             raise self._damaged("bad header")
         offset, length, digest, magic = _TRAILER.unpack_from(view, len(view) - TRAILER_BYTES)
         footer = bytes(view[offset : offset + length]) if offset + length <= len(view) else b""

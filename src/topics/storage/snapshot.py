@@ -1,6 +1,6 @@
 """Snapshots: where recovery starts instead of at the beginning of time.
 
-    <number>.snapshot:  magic 8 | version u32 | 0 u32 | length u64 | checksum u64 | MessagePack body
+    <number>.snapshot:  magic 8 | format u32 | 0 u32 | length u64 | checksum u64 | MessagePack body
 
 Written whole to a temporary file, synced, renamed, directory synced, and read back from the medium: a write
 that went astray may have hit the snapshot before, so only what is really there may replace an older one. The
@@ -17,7 +17,6 @@ from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, numbered_files, write_file_atomically
 
 MAGIC = b"TOPICSSN"
-VERSION = 1
 SUFFIX = ".snapshot"
 KEPT = 2
 
@@ -27,13 +26,13 @@ def file_name(number: int) -> str:
 
 
 def encode(body: bytes) -> list[bytes]:
-    return [fileheader.encode(MAGIC, VERSION, len(body), body), body]
+    return [fileheader.encode(MAGIC, len(body), body), body]
 
 
 def decode(data: bytes) -> bytes | None:
     """The body, or None when the file is not an intact snapshot."""
     body = data[FILE_HEADER_BYTES:]
-    return body if fileheader.decode(data, MAGIC, VERSION, body) == len(body) else None
+    return body if fileheader.decode(data, MAGIC, body) == len(body) else None
 
 
 class SnapshotStore:

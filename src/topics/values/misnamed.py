@@ -44,7 +44,7 @@ class Misnamed:
             self.note_duplicate(name)
 
     def forget_unknown(self) -> None:
-        """Unknown names are to be passed over, as they were in the first edition."""
+        """Pass over unknown names, for a server that is set to ignore them."""
         self.unknown, self.did_you_mean = [], {}
 
     def refuse(self) -> None:

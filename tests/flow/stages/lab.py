@@ -29,11 +29,7 @@ def request_of(
     topic: str | None = None,
     owner: str = "",
 ) -> CommitRequest:
-    """By a key whose prefixes are those of the owner, joined with `|`."""
-    prefixes = tuple(owner.split("|"))
-    return CommitRequest(
-        owner, stage, identity, batch, list(parts), topic, lambda name: name.startswith(prefixes)
-    )
+    return CommitRequest(owner, stage, identity, batch, list(parts), topic)
 
 
 class StageLab(Lab):
@@ -46,8 +42,7 @@ class StageLab(Lab):
         self.governor = Governor()
         self.stages = Stages(self.engine, open_admission(self.engine, self.governor))
         self.stages.large_bytes = self.large_bytes
-        for extension in self.stages.extensions:
-            self.engine.register(extension)
+        self.engine.register(self.stages.identities)
 
     def run(self, work: Callable[[], Any]) -> Any:
         """On a loop that commits what is submitted."""

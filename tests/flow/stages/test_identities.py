@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -16,13 +14,10 @@ from topics.flow.stages.identities import (
     REMEMBERED_REQUESTS,
     Commit,
     Identities,
-    NamedCommit,
     OwnedCommit,
     StageRange,
-    UnownedCommit,
     pack_digests,
 )
-from topics.storage.frame import FrameDraft, Kind
 from topics.values.errors import ApiError
 
 # --- whose they are ---------------------------------------------------------------------------------------
@@ -121,7 +116,7 @@ def test_owners_do_not_crowd_each_other_out(lab: StageLab, monkeypatch: pytest.M
 
 
 def commit(batch: int = 0, topics: int = 0) -> Commit:
-    return Commit(batch, topics, 7, [StageRange(f"t{n}", 1, 1, 1) for n in range(topics)])
+    return Commit(batch, topics, 7, [StageRange(f"t{n}", 1, 1, 1, 1) for n in range(topics)], [1], b"")
 
 
 def settled(identities: Identities, name: str, made: Commit) -> OwnedCommit:
@@ -220,8 +215,8 @@ def test_what_is_remembered_takes_no_more_memory_than_it_is_counted_for() -> Non
 # --- what is known of their parts -------------------------------------------------------------------------
 
 
-def named(batch: int, parts: int) -> NamedCommit:
-    return NamedCommit(batch, parts, 7, [], [batch], pack_digests(range(parts)))
+def named(batch: int, parts: int) -> Commit:
+    return Commit(batch, parts, 7, [], [batch], pack_digests(range(parts)))
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["as they came", "loaded"])
@@ -236,11 +231,11 @@ def test_of_many_parts_only_those_of_the_batch_committed_last_can_be_told(again:
     settled(identities, "q", commit())
     known = {batch: identities.find("", "p", batch)[0] for batch in (1, 2, 3, 4)}
     assert (known[1], known[3]) == (named(1, KEPT_PART_DIGESTS), named(3, 4000))
-    assert known[2] == NamedCommit(2, KEPT_PART_DIGESTS + 1, 7, [], [2])
-    assert known[4] == NamedCommit(4, 5000, 7, [], [4])
+    assert known[2] == Commit(2, KEPT_PART_DIGESTS + 1, 7, [], [2], b"")
+    assert known[4] == Commit(4, 5000, 7, [], [4], b"")
     # A commit of nothing is another one, too.
     settled(identities, "p", commit(5))
-    assert identities.find("", "p", 3)[0] == NamedCommit(3, 4000, 7, [], [3])
+    assert identities.find("", "p", 3)[0] == Commit(3, 4000, 7, [], [3], b"")
     encoded = [*identities._owners[""].applications["p"].batches.values()]
     assert identities._owners[""].applications["p"].size == 512 + sum(128 + len(each) for each in encoded)
 
@@ -251,7 +246,7 @@ def test_all_that_may_be_remembered_fits_with_the_digests_of_few_parts() -> None
         written = [StageRange("orders.europe", 10**9, 10**9 + 999, 1000, 10)]
         digests = pack_digests([2**64 - 1] * KEPT_PART_DIGESTS)
         names = [2**64 - 1 - number for number in range(REMEMBERED_REQUESTS)]
-        settled(identities, "p", NamedCommit(batch, 1000, 2**64 - 1, written, names, digests))
+        settled(identities, "p", Commit(batch, 1000, 2**64 - 1, written, names, digests))
     assert identities._owners[""].size * MAX_APPLICATIONS < module.MAX_REMEMBERED_BYTES
 
 
@@ -275,99 +270,8 @@ def test_parts_that_cannot_be_told_any_more_are_refused_unless_all_are_there(lab
     assert lab.commit_stage(*parts, batch=1)[1]
 
 
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_commits_of_servers_that_did_not_note_their_parts_are_taken_at_their_word(
-    lab: StageLab, snapshot: bool
-) -> None:
-    old = Commit(5, 2, 99, [StageRange("a.x", 1, 2, 2, 3)])
-    if snapshot:
-        lab.stages.identities.load(msgspec.to_builtins([("a.", [("q", [old])])]))
-        lab.checkpoint()
-    else:
-        packed = msgspec.msgpack.encode(OwnedCommit("a.", "q", old, []))
-        lab.engine.queue.note([FrameDraft(Kind.OWNED_STAGE, packed, ts=lab.engine.now())])
-        lab.engine.queue.sync_now()
-    for _ in range(2):
-        lab.restart()
-        assert lab.stages.identities.find("a.", "q", 5)[0] == old
-        for parts in ("gone", "gone, too"):
-            assert lab.commit_stage(parts, batch=5, owner="a.") == ({"a.x": (1, 2, 2)}, True)
-        with pytest.raises(ApiError, match="other rows"):
-            lab.commit_stage(batch=5, owner="a.")
-        lab.checkpoint()
-
-
-# --- before there were owners -----------------------------------------------------------------------------
-
-
-def unowned(lab: StageLab, *commits: UnownedCommit, snapshot: bool) -> None:
-    """As an earlier edition has left them, in the snapshot or in the journal."""
-    if snapshot:
-        lab.stages.extensions[1].load(msgspec.to_builtins(list(commits)))
-        lab.checkpoint()
-    else:
-        for each in commits:
-            lab.engine.queue.note([FrameDraft(Kind.STAGE, msgspec.msgpack.encode(each), ts=lab.engine.now())])
-        lab.engine.queue.sync_now()
-    lab.restart()
-
-
-def answer(*topics: str) -> Any:
-    return [StageRange(topic, 1, 2, 2) for topic in topics]
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_commits_without_an_owner_are_found_by_all_who_may_name_their_topics(
-    lab: StageLab, snapshot: bool
-) -> None:
-    unowned(lab, UnownedCommit("q", 5, 2, 99, answer("a.x", "b.x")), snapshot=snapshot)
-    for owner in ("", "a.|b.", "a.|b.|c."):
-        assert lab.commit_stage("gone", batch=5, owner=owner)[1]
-        with pytest.raises(ApiError, match="other rows"):
-            lab.commit_stage(batch=5, owner=owner)
-        with pytest.raises(ApiError, match="older"):
-            lab.commit_stage(batch=4, owner=owner)
-        assert lab.commit_stage(batch=6, owner=owner) == ({}, False)
-    # Half of its topics are not theirs, so for them it never was.
-    for owner in ("a.", "b.", "c."):
-        assert lab.commit_stage(batch=5, owner=owner) == ({}, False)
-    lab.checkpoint()
-    lab.restart()
-    assert lab.commit_stage("gone", batch=5)[1]
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_an_application_goes_on_where_it_was(lab: StageLab, snapshot: bool) -> None:
-    old = [UnownedCommit("q", batch, 2, 99, answer("a.x")) for batch in range(20, 120)]
-    unowned(lab, *old, snapshot=snapshot)
-    lab.commit_nothing(range(120, 130), owner="a.")
-    lab.restart()
-    lab.commit_nothing(range(130, 225), owner="a.")
-    assert lab.commit_stage("gone", batch=119, owner="a.") == ({"a.x": (1, 2, 2)}, True)
-    # Forgotten since; that it lies above the oldest without an owner must not make it a new one.
-    with pytest.raises(ApiError, match="older"):
-        lab.commit_stage("gone", batch=121, owner="a.")
-    with pytest.raises(ApiError, match="older"):
-        lab.commit_stage("gone", batch=3, owner="a.")
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_the_newest_of_an_application_without_an_owner_are_remembered(lab: StageLab, snapshot: bool) -> None:
-    old = [UnownedCommit("q", batch, 2, 99, answer("a.x")) for batch in range(REMEMBERED_BATCHES + 5)]
-    unowned(lab, *old, snapshot=snapshot)
-    for batch in (5, 6, REMEMBERED_BATCHES + 4):
-        assert lab.commit_stage("gone", batch=batch, owner="a.") == ({"a.x": (1, 2, 2)}, True)
-    with pytest.raises(ApiError, match="older"):
-        lab.commit_stage("gone", batch=4, owner="a.")
-
-
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, REMEMBERED_BATCHES])
 def test_any_number_of_batches_can_be_read_again(count: int) -> None:
     """What is encoded already is put together by hand."""
     packed = module._array([msgspec.msgpack.encode([number]) for number in range(count)])
     assert msgspec.msgpack.decode(bytes(packed)) == [[number] for number in range(count)]
-
-
-def test_a_batch_without_an_owner_that_never_was_is_a_new_one(lab: StageLab) -> None:
-    unowned(lab, *(UnownedCommit("q", batch, 2, 99, answer("a.x")) for batch in (5, 7)), snapshot=False)
-    assert lab.commit_stage(batch=6, owner="a.") == ({}, False)

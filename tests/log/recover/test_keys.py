@@ -220,8 +220,7 @@ def test_each_log_has_a_salt_of_its_own(make_lab: Callable[..., Lab], lab: Lab) 
     assert lab.write("t", 1, key="a").deduped
 
 
-def test_a_log_without_keys_is_written_as_before(lab: Lab) -> None:
-    """An older release reads it."""
+def test_a_log_without_keys_says_nothing_of_them(lab: Lab) -> None:
     lab.write("t", 1)
     lab.checkpoint()
     assert Kind.KEYED not in {frame.kind for frame in lab.frames()}

@@ -203,20 +203,3 @@ def test_a_damaged_segment_is_dated_by_the_reader_who_found_it(lab: Lab) -> None
     assert found is not None
     assert found[0] == 0
     assert found[1] in (9000, 10_000)
-
-
-def test_what_went_under_an_older_server_went_before_its_last_snapshot(lab: Lab) -> None:
-    """States without times, as it wrote them; what goes after that is known as ever."""
-    losing(lab)
-    lab.topic("t").gone_times = None
-    lab.checkpoint(everything=True)
-    lab.clock.advance(30_000)
-    lab.restart()
-    assert when(lab, 1, 14) == when(lab, 16) == (0, 20_000)
-    assert when(lab, 15) == (0, 21_001)
-    lab.write("t", 4, 5)
-    lab.delete("t", before=19)
-    assert when(lab, 18) == (50_000, 50_000)
-    lab.restart()
-    assert when(lab, 18) == (50_000, 50_000)
-    assert when(lab, 1) == (0, 20_000)

@@ -11,7 +11,7 @@ the frame of the commit that took their place: replay forgets the same ones, wha
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,16 +37,13 @@ _BATCH_OVERHEAD = 128
 _APPLICATION_OVERHEAD = 512
 
 
-class UnownedRange(msgspec.Struct, array_like=True, gc=False):
+class StageRange(msgspec.Struct, array_like=True, gc=False):
     topic: str
     first_seq: int
     last_seq: int
     count: int
-
-
-class StageRange(UnownedRange, array_like=True, gc=False):
-    # The life of the topic in which they were written; 0 if that is not known.
-    epoch: int = 0
+    # The life of the topic in which they were written.
+    epoch: int
 
 
 class Commit(msgspec.Struct, array_like=True, gc=False):
@@ -56,34 +53,20 @@ class Commit(msgspec.Struct, array_like=True, gc=False):
     count: int
     digest: int
     ranges: list[StageRange]
+    # For each of the last requests that got this answer: the digest of what it named, as in `names_digest`.
+    names: list[int]
+    # The digest (u64) of the rows of each part of the last request, in the order of their files; or nothing.
+    parts: bytes
 
     def is_named(self, names: int) -> bool:
-        """Whether a request that named these parts got this answer; as far as is known."""
-        return True
-
-    def held(self, names: int, left: Sequence[int | None]) -> bool:
-        """Whether what is left of these parts was committed; as far as is known."""
-        return True
-
-    def repeated(self, names: int, parts: bytes) -> "NamedCommit | None":
-        """With the parts of a repeat; None if there is nothing new to be noted."""
-        return None
-
-
-class NamedCommit(Commit, array_like=True, gc=False):
-    """A commit of which is known what its parts were. Earlier servers did not note it."""
-
-    # The digests, as `names_digest` has them, of what the last requests named that got this answer.
-    names: list[int] = []
-    # Of the latest one: the digest of the rows of each part, u64, in the order of their files. They may be
-    # left away.
-    parts: bytes = b""
-
-    def is_named(self, names: int) -> bool:
+        """Tell whether a request that named these parts got this answer."""
         return names in self.names
 
     def held(self, names: int, left: Sequence[int | None]) -> bool:
-        """`left`: the digest of each part, in the order of their files; None where it is gone."""
+        """Tell whether the parts that are left were committed, as far as is known.
+
+        `left`: the digest of each part, in the order of their files; None if it is gone.
+        """
         if all(digest is None for digest in left):
             return True
         if names != self.names[-1] or len(self.parts) != len(left) * _PART_DIGEST_BYTES:
@@ -91,17 +74,13 @@ class NamedCommit(Commit, array_like=True, gc=False):
         committed = struct.unpack(f"<{len(left)}Q", self.parts)
         return all(digest in (None, known) for digest, known in zip(left, committed, strict=True))
 
-    def repeated(self, names: int, parts: bytes) -> "NamedCommit | None":
+    def repeated(self, names: int, parts: bytes) -> "Commit | None":
+        """Return the commit with the parts of a repeat; None if there is nothing new to note."""
         if (names, parts) == (self.names[-1], self.parts):
             return None
         others = [each for each in self.names if each != names]
         kept = [*others, names][-REMEMBERED_REQUESTS:]
-        return NamedCommit(self.batch, self.count, self.digest, self.ranges, kept, parts)
-
-    def as_noted(self) -> Commit:
-        if self.names:
-            return self
-        return Commit(self.batch, self.count, self.digest, self.ranges)
+        return Commit(self.batch, self.count, self.digest, self.ranges, kept, parts)
 
 
 def pack_digests(digests: Sequence[int]) -> bytes:
@@ -117,34 +96,12 @@ class OwnedCommit(msgspec.Struct, array_like=True, gc=False):
     forgotten: list[str]
 
 
-class _OwnedCommitAsRead(OwnedCommit, array_like=True, gc=False):
-    commit: NamedCommit
-
-
-class UnownedCommit(msgspec.Struct, array_like=True, gc=False):
-    """A commit of the time before owners were noted."""
-
-    id: str
-    batch: int
-    count: int
-    digest: int
-    ranges: list[UnownedRange]
-
-    def as_commit(self) -> Commit:
-        ranges = [StageRange(*msgspec.structs.astuple(each)) for each in self.ranges]
-        return Commit(self.batch, self.count, self.digest, ranges)
-
-
 _pack = msgspec.msgpack.encode
-_commit = msgspec.msgpack.Decoder(NamedCommit)
-_owned = msgspec.msgpack.Decoder(_OwnedCommitAsRead)
-_unowned = msgspec.msgpack.Decoder(UnownedCommit)
+_commit = msgspec.msgpack.Decoder(Commit)
+_owned = msgspec.msgpack.Decoder(OwnedCommit)
 # By owner and by application.
 _State = list[tuple[str, list[tuple[str, list[Commit]]]]]
-_state = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[str, list[NamedCommit]]]]])
-_unowned_state = msgspec.msgpack.Decoder(list[UnownedCommit])
-
-MayName = Callable[[str], bool]
+_state = msgspec.msgpack.Decoder(_State)
 
 
 @dataclass(slots=True)
@@ -168,7 +125,7 @@ class _Application:
         self._drop(commit.batch)
         encoded = self.batches[commit.batch] = _pack(commit)
         self.size += _BATCH_OVERHEAD + len(encoded)
-        if isinstance(commit, NamedCommit) and len(commit.parts) > KEPT_PART_DIGESTS * _PART_DIGEST_BYTES:
+        if len(commit.parts) > KEPT_PART_DIGESTS * _PART_DIGEST_BYTES:
             self.with_many_parts = commit.batch
 
     def _drop_part_digests(self) -> None:
@@ -199,8 +156,7 @@ class _Owner:
             return None, None
         self.applications.move_to_end(name)
         encoded = application.batches.get(batch)
-        known = None if encoded is None else _commit.decode(encoded).as_noted()
-        return known, min(application.batches)
+        return None if encoded is None else _commit.decode(encoded), min(application.batches)
 
     def make_room(self, name: str, size: int, is_busy: Callable[[str], bool]) -> list[str]:
         """The applications that have to go before this commit is remembered."""
@@ -239,10 +195,10 @@ class _Owner:
 
 
 class Identities(Extension):
-    """Commits that have an owner."""
+    """The commits that are remembered, by owner."""
 
     name = "identities"
-    kinds: tuple[int, ...] = (Kind.OWNED_STAGE,)
+    kinds: tuple[int, ...] = (Kind.STAGE,)
 
     def __init__(self) -> None:
         self._owners: dict[str, _Owner] = {}
@@ -281,8 +237,7 @@ class Identities(Extension):
     # --- as an extension of the log ---------------------------------------------------------------------
 
     def replay(self, frame: Frame) -> None:
-        owned = _owned.decode(frame.payload)
-        self._remember(OwnedCommit(owned.owner, owned.id, owned.commit.as_noted(), owned.forgotten))
+        self._remember(_owned.decode(frame.payload))
 
     def dump(self) -> Any:
         return [(owner, space.dump()) for owner, space in self._owners.items()]
@@ -295,51 +250,8 @@ class Identities(Extension):
                     space.remember(name, commit)
 
 
-class UnownedIdentities(Extension):
-    """Commits of the time before owners were noted. They are found, and never added to.
-
-    Whoever may name every topic that such a commit wrote to could have made it, and finds it.
-    """
-
-    name = "stages"
-    kinds: tuple[int, ...] = (Kind.STAGE,)
-
-    def __init__(self) -> None:
-        self._applications: dict[str, dict[int, UnownedCommit]] = {}
-
-    def find(self, name: str, batch: int, may_name: MayName) -> tuple[Commit | None, int | None]:
-        """The batch, if it is known, and the oldest known one of its application: of those in sight."""
-        seen = {each.batch: each for each in self._in_sight(name, may_name)}
-        known = seen.get(batch)
-        return None if known is None else known.as_commit(), min(seen, default=None)
-
-    def _in_sight(self, name: str, may_name: MayName) -> Iterator[UnownedCommit]:
-        for commit in self._applications.get(name, {}).values():
-            if all(may_name(written.topic) for written in commit.ranges):
-                yield commit
-
-    def replay(self, frame: Frame) -> None:
-        self._remember(_unowned.decode(frame.payload))
-
-    def _remember(self, commit: UnownedCommit) -> None:
-        batches = self._applications.setdefault(commit.id, {})
-        batches[commit.batch] = commit
-        while len(batches) > REMEMBERED_BATCHES:
-            del batches[min(batches)]
-
-    def dump(self) -> Any:
-        return [commit for batches in self._applications.values() for commit in batches.values()]
-
-    def load(self, state: Any) -> None:
-        for commit in _unowned_state.decode(_pack(state)):
-            self._remember(commit)
-
-
 def state_from_plain(state: Any) -> _State:
-    return [
-        (owner, [(name, [each.as_noted() for each in commits]) for name, commits in applications])
-        for owner, applications in _state.decode(_pack(state))
-    ]
+    return _state.decode(_pack(state))
 
 
 def _array(items: list[bytes]) -> msgspec.Raw:

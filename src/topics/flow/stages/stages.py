@@ -22,10 +22,8 @@ from topics.flow.large_appends import LARGE_BYTES, import_records
 from topics.flow.stages.identities import (
     Commit,
     Identities,
-    NamedCommit,
     OwnedCommit,
     StageRange,
-    UnownedIdentities,
     pack_digests,
 )
 from topics.flow.stages.open_stages import OpenStages
@@ -61,8 +59,6 @@ class CommitRequest(msgspec.Struct, gc=False):
     batch: int
     parts: list[str]
     topic: str | None
-    # Which names the owner may use.
-    may_name: Callable[[str], bool]
 
 
 if TYPE_CHECKING:
@@ -75,18 +71,12 @@ class Stages:
         self._engine = engine
         self._admission = admission
         self.identities = Identities()
-        self._unowned = UnownedIdentities()
         self.open = OpenStages(engine.fs, engine.dirs.stages, engine.steady_ms)
         self.large_bytes = LARGE_BYTES
         # One large commit at a time: each takes some memory, and the disk.
         self._large = asyncio.Lock()
         # Applications whose commit is under way; those of another owner do not wait for it.
         self._committing: dict[tuple[str, str], asyncio.Future[None]] = {}
-
-    @property
-    def extensions(self) -> tuple[Identities, UnownedIdentities]:
-        """What the log keeps of it."""
-        return self.identities, self._unowned
 
     # --- parts ------------------------------------------------------------------------------------------
 
@@ -169,7 +159,7 @@ class Stages:
             raise invalid(f"one commit writes to at most {MAX_TOPICS} topics")
         amounts = {name: amount for name, amount in parts.amounts.items() if name is not None}
         await self._wait_for_turn(amounts)
-        commit = NamedCommit(request.batch, parts.count, parts.digest, [], [names], digests)
+        commit = Commit(request.batch, parts.count, parts.digest, [], [names], digests)
         if parts.is_large:
             async with self._large:
                 await self._import(request, commit, parts, amounts)
@@ -194,7 +184,7 @@ class Stages:
         if not await asyncio.to_thread(lambda: known.held(names, read_digests(fs, paths))):
             raise _conflict(request, "was committed with other rows in the parts that are there")
 
-    async def _note_repeat(self, request: CommitRequest, news: NamedCommit | None) -> bool:
+    async def _note_repeat(self, request: CommitRequest, news: Commit | None) -> bool:
         """Whether its parts may go: should this answer be lost, the repeat is recognised without them."""
         if news is not None:
             try:
@@ -209,11 +199,8 @@ class Stages:
         self.open.spent(request.owner, request.stage, names)
 
     def _known(self, request: CommitRequest) -> Commit | None:
-        """The batch if it was committed before, by this owner or before there were owners."""
+        """Return the batch if this owner has committed it before."""
         known, oldest = self.identities.find(request.owner, request.id, request.batch)
-        if known is None:
-            known, oldest_unowned = self._unowned.find(request.id, request.batch, request.may_name)
-            oldest = oldest_unowned if oldest is None else oldest
         if known is None and oldest is not None and request.batch < oldest:
             raise _conflict(request, "is older than any batch of this identity that can still be compared")
         return known
@@ -321,7 +308,7 @@ class _Fact:
             self._commit.ranges = _ranges(members)
         prepared = self._stages.prepare(self._request, self._commit)
         self._prepared.append(prepared)
-        return FrameDraft(Kind.OWNED_STAGE, msgspec.msgpack.encode(prepared), ts=now)
+        return FrameDraft(Kind.STAGE, msgspec.msgpack.encode(prepared), ts=now)
 
     def settle(self) -> None:
         self._stages.identities.settle(self._prepared[0])

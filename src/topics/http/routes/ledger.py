@@ -52,7 +52,7 @@ async def _ranges(topic: Topic, after: int, upto: int, size: int) -> dict[str, A
 
 
 def _times(topic: Topic, first: int, last: int) -> dict[str, int]:
-    """Between which moments they went; only the second is known of what an older server had lost."""
+    """Return the moments between which they went; only the second one if nothing tells the first."""
     found = None if topic.gone_times is None else topic.gone_times.between(first, last)
     if found is None:
         return {}

@@ -1,7 +1,6 @@
 """Stages over HTTP: parts in, then one commit."""
 
 import asyncio
-from functools import partial
 
 import msgspec
 
@@ -96,9 +95,7 @@ class StageRoutes:
             unsigned(body.identity.batch, "identity.batch"),
             [_short(str(part)) for part in body.parts],
             body.topic,
-            partial(_may_name, exchange.key),
         )
-
         if len(set(request.parts)) != len(request.parts):
             raise invalid("parts names one part twice")
         exchange.refuse_misnamed()
@@ -133,9 +130,12 @@ def _too_many_parts() -> ApiError:
 
 
 def _range(written: StageRange) -> dict[str, int]:
-    body = {"first_seq": written.first_seq, "last_seq": written.last_seq, "count": written.count}
-    # Servers of the first edition did not note it.
-    return body | {"epoch": written.epoch} if written.epoch else body
+    return {
+        "first_seq": written.first_seq,
+        "last_seq": written.last_seq,
+        "count": written.count,
+        "epoch": written.epoch,
+    }
 
 
 class _Names:
@@ -152,10 +152,6 @@ class _Names:
 def _owner(key: ApiKey | None) -> str:
     """Keys with the same prefixes work on the same stages. No prefix contains what joins them here."""
     return "" if key is None else "|".join(sorted(set(key.prefixes)))
-
-
-def _may_name(key: ApiKey | None, topic: str) -> bool:
-    return key is None or key.allows(topic)
 
 
 def _short(name: str) -> str:

@@ -1,63 +1,153 @@
-"""docs/formats.md says what the code does: its tables are parsed and used to read the golden files."""
+"""docs/formats.md describes the files that the code writes: its tables are parsed, and read them."""
+
+from __future__ import annotations
 
 import hashlib
 import json
 import re
+from array import array
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
-from tests.golden.make_keys import GOLDEN as KEYS
+from topics import codec
 from topics.codec.stored import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
-from topics.flow.cursors import Cursors, FormerCursors
+from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import Cursor
 from topics.flow.pipelines import Pipelines, Report
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.losses import LossState
 from topics.flow.queues.registry import Queues
+from topics.flow.routers import frames as routers
 from topics.flow.routers.definitions import Definition, RouterOptions
+from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.stages.identities import (
     KEPT_PART_DIGESTS,
     REMEMBERED_BATCHES,
     REMEMBERED_REQUESTS,
     Commit,
     Identities,
-    NamedCommit,
     OwnedCommit,
     StageRange,
-    UnownedCommit,
-    UnownedIdentities,
-    UnownedRange,
 )
 from topics.flow.stages.open_stages import IDLE_MS
-from topics.flow.stages.spool import SUFFIX, stage_key
+from topics.flow.stages.parts import write_part
+from topics.flow.stages.spool import SUFFIX, part_path, stage_key
 from topics.keep import backup_directory as backups
 from topics.keep.restore import STAGING
 from topics.log.lives import Lives, LivesState
 from topics.log.remove import ledger
-from topics.log.remove.gone_times import MAX_STRETCHES
+from topics.log.remove.ledger import MAX_STRETCHES
+from topics.log.run import HotColumns
 from topics.log.seal.sealer import SHARED_RUNS
-from topics.log.seal.snapshot_state import GONE_TIMES, RunState, SnapshotState, TopicState
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.all_keys import TopicState as KeysOfTopic
-from topics.storage import cold_files, identity, journal, journal_reader, segment, snapshot, witness
+from topics.storage import (
+    cold_files,
+    fileheader,
+    identity,
+    journal,
+    journal_reader,
+    segment,
+    snapshot,
+    witness,
+)
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
-from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header, encode_header
+from topics.storage.filesystem import Filesystem
+from topics.storage.frame import (
+    FRAME_MAGIC_BYTES,
+    HEADER_BYTES,
+    FrameDraft,
+    Header,
+    Kind,
+    decode_header,
+    encode_header,
+)
+from topics.storage.keyed_frame import encode_keys
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()
-JOURNAL = (GOLDEN / "journal" / journal.file_name(0)).read_bytes()
-SEGMENT = (GOLDEN / "segments" / segment.file_name(1)).read_bytes()
-SNAPSHOT = (GOLDEN / "snapshots" / snapshot.file_name(1)).read_bytes()
-PROOF = (GOLDEN / "journal" / journal_reader.PROOF).read_bytes()
-WITNESS = (GOLDEN / "witness").read_bytes()
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8}
+TS = 1_700_000_000_000
+BOOT = b"0123456789abcdef0123456789abcdef"
+SALT = bytes(range(16))
+# The name of a stage and of one of its parts, and its rows.
+PART = ("load-1", "0")
+PART_ROWS = {"topic": ["orders", None], "node": ["n1", None], "tag": [None, "t"], "data": ["1", '{"a":2}']}
 
 Row = list[str]
+
+
+class FixedBoot(Filesystem):
+    def boot_id(self) -> bytes:
+        return BOOT
+
+
+FS = FixedBoot()
+
+
+def encoded(first_seq: int) -> codec.Rows:
+    """Two records with everything that a record can have."""
+    write = codec.from_values([b"3", b"[4]"], [None, b'{"a":1}'], ["n1", None], ["t2", "t1"])
+    return codec.encode([write], first_seq, TS, b"\0\1")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of every kind."""
+    root = tmp_path_factory.mktemp("formats")
+    frames = journal.Journal(FS, str(root), [], 0)
+    rows = encoded(1)
+    about = {"topic_id": 1, "first_seq": 1, "count": 2, "ts": TS, "flags": rows.flags}
+    frames.write([FrameDraft(Kind.APPEND, rows.payload, **about)])
+    digest = hashlib.blake2b(b"a", digest_size=16, salt=SALT).digest()
+    keys = encode_keys(SALT, array("I", [0]), array("I", [2]), digest)
+    frames.write([FrameDraft(Kind.KEYED, keys + bytes(rows.payload), **about)])
+    frames.close()
+    (root / journal_reader.PROOF).write_bytes(fileheader.encode(journal_reader.PROOF_MAGIC, 64))
+    columns = HotColumns(40)
+    columns.extend(encoded(40))
+    writer = segment.SegmentWriter(1)
+    writer.add(2, columns.view(), np.array([0, 1], np.uint8))
+    writer.write(FS, str(root), 1)
+    state = SnapshotState(1000, 500, 3, 2, TS, [], {})
+    snapshot.SnapshotStore(FS, str(root)).write(msgspec.msgpack.encode(state))
+    page = witness.Witness(FS, str(root))
+    page.begin(100, TS, 7)
+    page.acked(300)
+    page.synced(200)
+    page.reserved(300)
+    page.clock(TS + 5)
+    page.close(clean=True)
+    write_stage_part(root)
+    return root
+
+
+def write_stage_part(root: Path) -> None:
+    batch = pa.RecordBatch.from_pydict(PART_ROWS)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    path = part_path(str(root), stage_key("", PART[0]), PART[1])
+    body = sink.getvalue().to_pybytes()
+    write_part(FS, path, body, max_bytes=1 << 20, default_topic=None, check_topic=lambda _: None)
+
+
+def frame(written: Path, kind: int) -> tuple[bytes, Header, bytes]:
+    """The bytes of a frame's header, what they say, and its payload."""
+    data, at = (written / journal.file_name(0)).read_bytes(), FILE_HEADER_BYTES
+    while (header := decode_header(data, at)) is not None:
+        payload_at = at + HEADER_BYTES
+        if header.kind == kind:
+            return data[at:payload_at], header, data[payload_at:][: header.payload_length]
+        at = payload_at + header.payload_length
+    raise AssertionError(f"no frame of kind {kind}")
 
 
 def section(title: str) -> str:
@@ -103,10 +193,10 @@ def read(title: str, data: bytes, at: int = 0) -> dict[str, int | bytes]:
 
 
 FILES = {
-    "journal": (JOURNAL, journal.MAGIC, journal.VERSION, 0),
-    "segment": (SEGMENT, segment.MAGIC, segment.VERSION, 1),
-    "snapshot": (SNAPSHOT, snapshot.MAGIC, snapshot.VERSION, len(SNAPSHOT) - FILE_HEADER_BYTES),
-    "proven": (PROOF, journal_reader.PROOF_MAGIC, journal_reader.PROOF_VERSION, 64),
+    "journal": (journal.file_name(0), journal.MAGIC, 0),
+    "segment": (segment.file_name(1), segment.MAGIC, 1),
+    "snapshot": (snapshot.file_name(1), snapshot.MAGIC, None),
+    "proven": (journal_reader.PROOF, journal_reader.PROOF_MAGIC, 64),
 }
 
 
@@ -114,43 +204,39 @@ def test_every_file_is_listed() -> None:
     rows = {row[0]: row for row in tables("Header of a file")[1]}
     assert rows.keys() == FILES.keys()
     assert length("Header of a file") == FILE_HEADER_BYTES
+    assert f"The format is {fileheader.FORMAT} " in section("Header of a file")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_file_headers(name: str) -> None:
-    data, magic, version, value = FILES[name]
+def test_file_headers(written: Path, name: str) -> None:
+    path, magic, value = FILES[name]
+    data = (written / path).read_bytes()
     (row,) = (row for row in tables("Header of a file")[1] if row[0] == name)
-    assert row[1:3] == [f"`{magic.decode()}`", str(version)]
-    header = read("Header of a file", data)
-    covered = [data[FILE_HEADER_BYTES:]] if "then the body" in row[4] else []
-    assert header == {
+    assert row[1] == f"`{magic.decode()}`"
+    covered = [data[FILE_HEADER_BYTES:]] if "then the body" in row[3] else []
+    assert read("Header of a file", data) == {
         "magic": magic,
-        "version": version,
+        "format": fileheader.FORMAT,
         "mark": 0,
-        "value": value,
+        "value": len(data) - FILE_HEADER_BYTES if value is None else value,
         "checksum": checksum(data[:24], *covered),
     }
 
 
-def test_frame_header() -> None:
+def test_frame_header(written: Path) -> None:
     text = section("Frame header")
     assert length("Frame header") == HEADER_BYTES
     assert f"`{FRAME_MAGIC_BYTES.decode()}`" in text
     assert f"which follows at byte {HEADER_BYTES}" in text
-    values = read("Frame header", JOURNAL, FILE_HEADER_BYTES)
-    header = decode_header(JOURNAL, FILE_HEADER_BYTES)
-    assert header is not None
+    data, header, payload = frame(written, Kind.APPEND)
+    values = read("Frame header", data)
     for name in values.keys() - {"magic", "header_checksum", "ahead_high", "ahead_low"}:
         assert values[name] == getattr(header, name)
-    ahead = FILE_HEADER_BYTES + HEADER_BYTES
-    data = encode_header(Kind.APPEND, 0, 1, 1, 1, 2**50, 0, 0, 2**47 + 5, position=0, synced=0)
-    values = read("Frame header", bytes(ahead) + data, ahead)
-    assert (values["ahead_high"], values["ahead_low"]) == (2**15, 5)
-    values = read("Frame header", JOURNAL, FILE_HEADER_BYTES)
-    fields = JOURNAL[FILE_HEADER_BYTES + 8 : FILE_HEADER_BYTES + HEADER_BYTES]
-    assert values["header_checksum"] == checksum(fields) & 0xFFFFFFFF
-    payload = JOURNAL[FILE_HEADER_BYTES + HEADER_BYTES :][: header.payload_length]
+    assert values["header_checksum"] == checksum(data[8:]) & 0xFFFFFFFF
     assert values["payload_checksum"] == checksum(payload)
+    ahead = encode_header(Kind.APPEND, 0, 1, 1, 1, 2**50, 0, 0, 2**47 + 5, position=0, synced=0)
+    values = read("Frame header", ahead)
+    assert (values["ahead_high"], values["ahead_low"]) == (2**15, 5)
 
 
 def test_kinds() -> None:
@@ -169,11 +255,8 @@ ARRAYS = {
     "cursor": Cursor,
     "report": Report,
     "commit": Commit,
-    "named commit": NamedCommit,
     "owned commit": OwnedCommit,
-    "unowned commit": UnownedCommit,
     "range": StageRange,
-    "unowned range": UnownedRange,
 }
 
 
@@ -192,11 +275,8 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
 
 def test_the_map_of_a_snapshot() -> None:
     described = {row[0].strip("`") for row in tables("Snapshot")[0]}
-    # What came later has examples of its own.
-    later = {Identities.name, Lives.name, AllKeys.name, Cursors.name, LossJournal.name}
-    later |= {GONE_TIMES, Pipelines.name}
-    assert described == flow_state().extensions.keys() | later
-    assert described == {FormerCursors.name, Queues.name, UnownedIdentities.name, "routers"} | later
+    extensions = (Identities, Lives, AllKeys, Cursors, LossJournal, Pipelines, Queues, RouterRecovery)
+    assert described == {extension.name for extension in extensions}
     assert ", ".join(f"`{name}`" for name in LivesState.__struct_fields__) in section("Snapshot")
     assert ", ".join(f"`{name}`" for name in KeysOfTopic.__struct_fields__) in section("Snapshot")
     text = section("Snapshot")
@@ -207,9 +287,9 @@ def test_the_map_of_a_snapshot() -> None:
     assert len(routers.RoutersState.__struct_fields__) == 3
 
 
-def test_the_part_of_a_stage() -> None:
+def test_the_part_of_a_stage(written: Path) -> None:
     """Read by the document alone."""
-    (path,) = (GOLDEN / "stages").iterdir()
+    (path,) = written.glob(f"*{SUFFIX}")
     stage, part = (hashlib.sha256(name.encode()).hexdigest()[:32] for name in PART)
     assert path.name == f"{stage}-{part}.part"
     content, digest = path.read_bytes()[:-8], path.read_bytes()[-8:]
@@ -233,7 +313,7 @@ def test_backups() -> None:
     rows = {row[0].strip("`"): row[1] for row in tables("Backups")[0]}
     listed = re.findall(r"`([a-z_]+)`", rows[f"<name>/{backups.MANIFEST}"])
     assert tuple(listed) == backups.Manifest.__struct_fields__
-    assert f"`format` {backups.FORMAT}" in rows[f"<name>/{backups.MANIFEST}"]
+    assert f"`format` {fileheader.FORMAT}" in rows[f"<name>/{backups.MANIFEST}"]
     assert {f"<name>/{backups.FLAGS}", backups.LOCK} <= rows.keys()
     assert backups.Copied.__struct_fields__ == ("name", "size", "checksum")
 
@@ -254,13 +334,9 @@ def test_identities() -> None:
     assert (digest, end) == (f"{checksum(text):016x}".encode(), b"")
 
 
-def test_keyed_payload() -> None:
+def test_keyed_payload(written: Path) -> None:
     """Read by the document alone."""
-    data = (KEYS / "journal" / journal.file_name(0)).read_bytes()
-    header = decode_header(data, FILE_HEADER_BYTES)
-    assert header is not None
-    assert header.kind == Kind.KEYED
-    payload = data[FILE_HEADER_BYTES + HEADER_BYTES :][: header.payload_length]
+    payload = frame(written, Kind.KEYED)[2]
     sizes = [row[1] for row in tables("Payload of KEYED")[0]]
     assert sizes == ["4 (u32)", "16", "4 × keys", "4 × keys", "16 × keys", "the rest"]
     keys, at, parts = int.from_bytes(payload[:4], "little"), 4, []
@@ -270,7 +346,7 @@ def test_keyed_payload() -> None:
     salt, offsets, counts, digests = parts
     assert (offsets, counts) == (bytes(4), b"\2\0\0\0")
     assert digests == hashlib.blake2b(b"a", digest_size=16, salt=salt).digest()
-    assert b'"two"' in payload[at:]
+    assert payload[at:] == frame(written, Kind.APPEND)[2]
 
 
 def test_append_flags() -> None:
@@ -282,17 +358,18 @@ def test_append_flags() -> None:
     assert flags["nodes:"] == f"flag {HAS_NODES}"
 
 
-def test_segment() -> None:
+def test_segment(written: Path) -> None:
+    data = (written / segment.file_name(1)).read_bytes()
     text = section("Segment")
     assert f"| header | {FILE_HEADER_BYTES} bytes |" in text
     assert f"the last {segment.TRAILER_BYTES} bytes" in text
     assert f"a multiple of {segment.ALIGNMENT}" in text
     assert length("Segment trailer") == segment.TRAILER_BYTES
-    trailer = read("Segment trailer", SEGMENT, len(SEGMENT) - segment.TRAILER_BYTES)
+    trailer = read("Segment trailer", data, len(data) - segment.TRAILER_BYTES)
     at, size = trailer["footer_offset"], trailer["footer_length"]
     assert isinstance(at, int)
     assert isinstance(size, int)
-    assert trailer["footer_checksum"] == checksum(SEGMENT[at : at + size])
+    assert trailer["footer_checksum"] == checksum(data[at : at + size])
     assert trailer["magic"] == segment.MAGIC
     flags = section("Flags: the one thing that changes in place")
     assert f"`0x{segment.DEAD:02X}` means" in flags
@@ -300,12 +377,10 @@ def test_segment() -> None:
     assert f"or up to {SHARED_RUNS} of one topic" in text
 
 
-def test_segment_columns() -> None:
-    """The golden file's second run has every column."""
+def test_segment_columns(written: Path) -> None:
     described = {row[0].strip("`") for row in tables("Footer")[0]}
-    opened = segment.Segment(journal_reader.Filesystem(), str(GOLDEN / "segments" / segment.file_name(1)))
-    assert described == opened.entry(2, 40).columns.keys()
-    opened.close()
+    with segment.Segment(FS, str(written / segment.file_name(1))) as opened:
+        assert described == opened.entry(2, 40).columns.keys()
 
 
 def test_snapshot_fields() -> None:
@@ -316,10 +391,11 @@ def test_snapshot_fields() -> None:
     assert len(SnapshotState.__struct_fields__) == 7
 
 
-def test_witness() -> None:
-    assert f"{len(WITNESS)} bytes, mapped" in section("Witness")
-    assert length("Witness") == len(WITNESS)
-    values = read("Witness", WITNESS)
+def test_witness(written: Path) -> None:
+    page = (written / witness.FILE_NAME).read_bytes()
+    assert f"{len(page)} bytes, mapped" in section("Witness")
+    assert length("Witness") == len(page)
+    values = read("Witness", page)
     magic = values.pop("magic")
     assert isinstance(magic, bytes)
     assert f"The magic is `{magic.decode()}`" in section("Witness")
