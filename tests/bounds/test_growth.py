@@ -218,6 +218,6 @@ def test_nothing_grows(app: RunningApp) -> None:
 def settled(app: RunningApp) -> Counter[str]:
     """Counted when all that was asked for is over."""
     eventually(lambda: not app.inside(lambda: app.app.server.context.open_connections))
-    eventually(lambda: not app.inside(lambda: len(app.app.node.fanout.feeds)))
+    eventually(lambda: not app.inside(lambda: len(app.app.node.fanout.topics)))
     found: Counter[str] = app.inside(counted)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.crash.lives import REBORN
 from tests.crash.verify import check_running
 from tests.crash.world import World
-from topics.flow.watch.places import Places
+from topics.flow.watch.position import StreamPositions
 
 
 class Watcher:
@@ -44,7 +44,7 @@ class Watcher:
         return self._seq
 
 
-def _at_the_end(head: int, epoch: int, *, first_life: bool) -> Places:
-    places = Places()
+def _at_the_end(head: int, epoch: int, *, first_life: bool) -> StreamPositions:
+    places = StreamPositions()
     places.put(REBORN, head, epoch, first_life=first_life)
     return places

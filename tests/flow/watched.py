@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.log.harness import Lab
 from topics.flow.governor import Governor
+from topics.flow.watch.delivery import Delivery, Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Delivery, Subscription, WatchOptions
 from topics.log.topic import Topic
 
 OPTIONS = WatchOptions(limit=1000, max_bytes=1 << 20, names_first_gap=True)

@@ -117,7 +117,7 @@ class RunningApp(InThread):
                 "slots": app.stream_slots.open,
                 "streams": len(app.watches.streams),
                 "sockets": len(app.sockets.sockets),
-                "feeds": len(app.node.fanout.feeds),
+                "feeds": len(app.node.fanout.topics),
                 "listeners": sum(len(topic.listeners) for topic in app.node.engine.by_name.values()),
                 "heartbeats": len(app.watches.heartbeats._entries) + len(app.work.heartbeats._entries),
                 "workers": len(app.node.queues.workers()),

@@ -14,7 +14,7 @@ from wsproto.events import Message
 from tests.http.queue_app import QueueApp
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import Wire, eventually, raw_request
-from topics.flow.watch.subscription import Subscription
+from topics.flow.watch.delivery import Subscription
 from topics.http import stream as outlet
 from topics.http.connection import Connection
 from topics.http.exchange import Exchange
@@ -125,7 +125,7 @@ def test_connecting_stalling_and_vanishing_leaves_nothing_behind(
         jobs, leased, _ = app.counters()
         assert (jobs, leased) == (app.state()["count"], 0)
         app.call("POST", "/v0/topics/q/delete", {"before_seq": 1 << 50})
-    assert before["slots"] == before["listeners"] == before["desks"] == before["connections"] == 0
+    assert before["slots"] == before["listeners"] == before["workers"] == before["connections"] == 0
     # And the server still works.
     assert app.stream("t").next("record").seqs == [1]
 
@@ -170,7 +170,7 @@ def test_a_worker_that_never_reads_is_cut_off_and_others_get_its_jobs(app: Queue
     app.app.work.patience_s = 0.2
     deaf = deaf_worker(app)
     eventually(lambda: app.counters()[1] > 0)
-    eventually(lambda: app.footprint()["desks"] == 1 and app.counters()[1] == 0)
+    eventually(lambda: app.footprint()["workers"] == app.counters()[1] == 0)
     assert app.counters()[0] == BLOCKS
     reader = EventReader.__new__(EventReader)
     reader.wire, reader._text = deaf, b""
@@ -185,7 +185,7 @@ def test_a_worker_that_never_reads_is_cut_off_and_others_get_its_jobs(app: Queue
 
 def test_a_worker_that_reads_again_in_time_is_served_on(app: QueueApp) -> None:
     deaf = deaf_worker(app)
-    eventually(lambda: any(stream.stalled for desk in app.app.desks for stream in desk.workers))
+    eventually(lambda: any(stream.stalled for stream in app.app.node.queues.workers()))
     app.write("q", "last")
     reader = EventReader.__new__(EventReader)
     reader.wire, reader._text = deaf, b""
@@ -199,6 +199,6 @@ def test_a_worker_that_ignores_even_the_last_words_is_torn_down(
     monkeypatch.setattr(outlet, "EXPLANATION_S", 0.2)
     app.app.work.patience_s = 0.1
     deaf = deaf_worker(app)
-    eventually(lambda: app.footprint()["desks"] == 1)
+    eventually(lambda: app.footprint()["workers"] == 1)
     eventually(lambda: app.footprint()["slots"] == app.footprint()["connections"] == 0)
     deaf.close()

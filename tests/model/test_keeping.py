@@ -14,7 +14,7 @@ from tests.flow.routers.lab import RouterLab
 from tests.keep.test_purge import found, purge
 from tests.log.harness import Lab
 from tests.node.lab import NodeLab
-from topics.flow.watch.places import Places
+from topics.flow.watch.position import StreamPositions
 from topics.log.read.render import Shape
 from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem
@@ -122,8 +122,8 @@ class Known(NamedTuple):
     id: bytes
 
 
-def at_the_end(topic: Topic) -> Places:
-    places = Places()
+def at_the_end(topic: Topic) -> StreamPositions:
+    places = StreamPositions()
     places.put(topic.name, topic.head, topic.id, first_life=topic.first_life)
     return places
 

@@ -108,6 +108,9 @@ class Governor:
 
     @property
     def level(self) -> Level:
+        is_calm = self.lag_ms < LAG_MS[Level.MERGE] and self.queue_share < QUEUE_SHARE[Level.WIDEN]
+        if is_calm and self.cpu_share < CPU_SHARE[Level.MERGE]:
+            return Level.CALM
         return max(
             _reached(LAG_MS, self.lag_ms),
             _reached(CPU_SHARE, self.cpu_share),

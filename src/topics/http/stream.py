@@ -8,8 +8,8 @@ from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
+from topics.flow.watch.delivery import Delivery, Subscription
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Delivery, Subscription
 from topics.http.admission.limits import RequestRoom
 from topics.http.compression import INLINE_BYTES
 from topics.http.response_heads import HeaderList

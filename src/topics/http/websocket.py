@@ -17,8 +17,8 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.events import Event as FrameEvent
 from wsproto.frame_protocol import CloseReason
 
+from topics.flow.watch.delivery import RECORD, Delivery, Event, Subscription
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import RECORD, Delivery, Event, Subscription
 from topics.http.admission.admit import SOCKET_PROTOCOL, offered_protocols
 from topics.http.admission.auth import ApiKey
 from topics.http.admission.limits import SMALL_BYTES

@@ -139,7 +139,7 @@ def test_leaving_leaves_nothing_behind(play: Callable[[Scenario], None]) -> None
             w.fanout.detach(subscription)
         await w.settle()
         assert not topic.listeners
-        assert not w.fanout.feeds
+        assert not w.fanout.topics
 
     play(scenario)
 

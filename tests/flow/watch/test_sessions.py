@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from topics.flow.watch.places import Places, encode_id
+from topics.flow.watch.delivery import WatchOptions
+from topics.flow.watch.position import StreamPositions, encode_id
 from topics.flow.watch.sessions import Known, Session, WatchSessions
-from topics.flow.watch.subscription import WatchOptions
 from topics.values.clock import ManualClock
 from topics.values.errors import ApiError
 
@@ -16,7 +16,7 @@ OPTIONS = WatchOptions(limit=256, max_bytes=1 << 20)
 
 
 def make(sessions: WatchSessions, **cursors: int) -> Session:
-    places = Places()
+    places = StreamPositions()
     for name, seq in cursors.items():
         places.put(name, seq, 1, first_life=True)
     return sessions.create(None, OPTIONS, 15_000, places, {name: Known(1, 0) for name in cursors})

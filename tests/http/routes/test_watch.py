@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import eventually
-from topics.flow.watch.places import encode_id
+from topics.flow.watch.position import encode_id
 from topics.http import stream as outlet
 from topics.values.clock import ManualClock
 

@@ -238,13 +238,16 @@ class Routers:
 
     def pull(self, topic: Topic) -> None:
         """Bring a destination up to date with its direct sources before a reader looks at it."""
-        self._pull(self._behind(topic), PULL_STEPS)
+        if topic.source is not None:
+            self._pull(self._behind(topic), PULL_STEPS)
 
     def pull_for_reader(self, topic: Topic) -> None:
         """The same, but for a backlog: the background makes those copies.
 
         Where a destination was full, nobody has waited for that: there may be room again.
         """
+        if topic.source is None:
+            return
         behind = self._behind(topic)
         if behind and (not self._is_backlog(behind) or not all(map(self._can_move, behind))):
             self._pull(behind, self._steps)

@@ -1,7 +1,6 @@
 """Pushing records to watchers.
 
-    commit ─▶ topic.wake ─▶ fanout (whose turn it is; a feed is all watchers of one topic)
-           ─▶ subscription (what one stream is told next) ─▶ the stream
+    commit ─▶ topic.wake ─▶ fanout (whose turn it is) ─▶ delivery (what one stream is told next) ─▶ the stream
 
-`sessions` outlive their streams.
+`position` says how far a stream has come in each of its topics; `sessions` outlive their streams.
 """

@@ -1,7 +1,7 @@
-"""Watch sessions: which topics a stream covers and how far it has got, kept while no stream is open.
+"""Watch sessions: the topics and positions of a stream, kept while no stream is open.
 
-They live in memory only. A session without a stream is forgotten once it has been idle for too long; that is
-noticed on the way to other sessions, so no timer is needed.
+Sessions live in memory only. A session without a stream is forgotten after it was idle for too long. Calls
+for other sessions check that, so no timer is needed.
 """
 
 import secrets
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from topics.flow.watch.places import Places
-from topics.flow.watch.subscription import WatchOptions
+from topics.flow.watch.delivery import WatchOptions
+from topics.flow.watch.position import StreamPositions
 from topics.values import WATCH_SESSION_IDLE_MS, limit_reached
 
 _WID_BYTES = 16
 
 
 class Known(msgspec.Struct, gc=False):
-    """The newest life of a topic that a stream has seen, and the last head in it."""
+    """The newest incarnation of a topic that a stream has seen, and the last head in it."""
 
     epoch: int
     head: int
@@ -31,22 +31,22 @@ class Session:
     owner: object
     options: WatchOptions
     heartbeat_ms: int
-    # Where the next stream starts. The stream opened last moves these as it goes.
-    places: Places
+    # Where the next stream starts. The stream that was opened last moves them.
+    positions: StreamPositions
     known: dict[str, Known]
     idle_since: int = 0
     streams: int = 0
 
-    def start(self, last_event_id: bytes | None, present: Callable[[str], int | None]) -> Places:
-        """Where a new stream begins: as stored, or lower where the client knows it got less.
+    def start(self, last_event_id: bytes | None, present: Callable[[str], int | None]) -> StreamPositions:
+        """Return where a new stream begins: as stored, or lower if the client got less.
 
-        `present` knows the epoch of the topic that has a name now.
+        `present` returns the epoch of the topic that has a name now.
         """
-        self.places = self.places.rewound(last_event_id or b"", present)
-        return self.places
+        self.positions = self.positions.rewound(last_event_id or b"", present)
+        return self.positions
 
     def note(self, name: str, epoch: int, head: int) -> None:
-        """What a stream learned about a topic. Instances only get newer; streams may end in any order."""
+        """Note the incarnation and the head that a stream has seen. An older incarnation changes nothing."""
         known = self.known[name]
         if epoch >= known.epoch:
             known.epoch, known.head = epoch, head
@@ -58,7 +58,7 @@ class WatchSessions:
         self._maximum = maximum
         self._now = now
         self._by_wid: dict[str, Session] = {}
-        # Those without a stream; the one idle for longest comes first.
+        # Sessions without a stream; the longest idle one comes first.
         self._idle: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -70,13 +70,13 @@ class WatchSessions:
         owner: object,
         options: WatchOptions,
         heartbeat_ms: int,
-        places: Places,
+        positions: StreamPositions,
         known: dict[str, Known],
     ) -> Session:
         if self._maximum and len(self) >= self._maximum:
             raise limit_reached("max_watch_sessions", self._maximum)
         wid = "wid_" + secrets.token_urlsafe(_WID_BYTES)
-        session = Session(wid, owner, options, heartbeat_ms, places, known)
+        session = Session(wid, owner, options, heartbeat_ms, positions, known)
         self._by_wid[wid] = session
         self._rest(session)
         return session

@@ -10,8 +10,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from topics import codec
 from topics.flow.large_appends import LARGE_BYTES
+from topics.flow.watch.delivery import Subscription
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Subscription
 from topics.http.admission.auth import ADMIN, READ, WRITE, is_revoked
 from topics.http.admission.limits import StreamSlots
 from topics.http.exchange import Exchange

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics.flow.watch.delivery import Delivery, Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.places import Places
-from topics.flow.watch.subscription import Delivery, Subscription, WatchOptions
+from topics.flow.watch.position import StreamPositions
 from topics.http import sse
 from topics.http.admission.auth import ApiKey, is_revoked
 from topics.http.exchange import Exchange
@@ -177,7 +177,7 @@ class EventWatcher(FedWatcher):
         self,
         routes: EventRoutes,
         stream: Stream,
-        places: Places,
+        places: StreamPositions,
         options: WatchOptions,
         heartbeat_ms: int,
         give_back: Callable[[], None],

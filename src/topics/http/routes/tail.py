@@ -11,9 +11,9 @@ from itertools import islice
 
 import msgspec
 
+from topics.flow.watch.delivery import Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.places import Epochs, Places, Seqs, decode_id
-from topics.flow.watch.subscription import Subscription, WatchOptions
+from topics.flow.watch.position import Epochs, Seqs, StreamPositions, decode_id
 from topics.http import sse
 from topics.http.admission.auth import READ, ApiKey
 from topics.http.admission.limits import StreamSlots
@@ -236,7 +236,7 @@ class TailStream(EventWatcher):
         heartbeat_ms: int,
         give_back: Callable[[], None],
     ) -> None:
-        super().__init__(routes, stream, Places(), options, heartbeat_ms, give_back)
+        super().__init__(routes, stream, StreamPositions(), options, heartbeat_ms, give_back)
         self._key = key
         self._wish = wish
         self._waiters = routes.waiting

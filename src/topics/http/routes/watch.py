@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Literal
 
+from topics.flow.watch.delivery import Subscription
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.places import Places
+from topics.flow.watch.position import StreamPositions
 from topics.flow.watch.sessions import Known, Session, WatchSessions
-from topics.flow.watch.subscription import Subscription
 from topics.http import sse
 from topics.http.admission.address import parse_base_path
 from topics.http.admission.admit import require_event_stream_accepted
@@ -112,8 +112,8 @@ class WatchRoutes(EventRoutes):
         return None if topic is None else topic.id
 
 
-def _places(openings: dict[str, Opening]) -> Places:
-    places = Places()
+def _places(openings: dict[str, Opening]) -> StreamPositions:
+    places = StreamPositions()
     for name, opening in openings.items():
         topic = opening.topic
         first_life = topic.first_life and opening.epoch == topic.id

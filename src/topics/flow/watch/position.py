@@ -1,10 +1,10 @@
-"""Where a stream stands in each of its topics: a seq, and the life of the topic in which it means something.
+"""The position of a stream in each of its topics: a seq, and the incarnation of the topic that it belongs to.
 
-The id of a frame says the same in one opaque word. Of a topic in a later life it has the epoch:
+The id of a frame is the position as one opaque word. It names the epoch of a topic in a later incarnation:
 
     {"lantern":44,"tides":7}        {"lantern":44,"tides":7,"~":{"tides":12}}
 
-Seqs of different lives are never compared.
+Seqs of different incarnations are never compared.
 """
 
 import base64
@@ -24,15 +24,15 @@ Seqs = dict[str, int]
 Epochs = dict[str, int]
 
 
-class Places:
-    """One for every topic of a stream, or of a session that has none at the time."""
+class StreamPositions:
+    """One position for every topic of a stream, or of a session that has no stream now."""
 
     __slots__ = ("epochs", "later", "seqs")
 
     def __init__(self) -> None:
         self.seqs: Seqs = {}
         self.epochs: Epochs = {}
-        # The epochs of those that are not known to be in a first life.
+        # The epochs of topics that are not known to be in their first incarnation.
         self.later: Epochs = {}
 
     def put(self, name: str, seq: int, epoch: int, *, first_life: bool) -> None:
@@ -40,7 +40,7 @@ class Places:
         self.enter(name, epoch, first_life=first_life)
 
     def enter(self, name: str, epoch: int, *, first_life: bool) -> None:
-        """The seq of this topic means something in this life of it from now on."""
+        """From now on, the seq of this topic belongs to this incarnation."""
         self.epochs[name] = epoch
         if first_life:
             self.later.pop(name, None)
@@ -54,32 +54,36 @@ class Places:
     def event_id(self) -> bytes:
         return encode_id(self.seqs, self.later)
 
-    def rewound(self, last_event_id: bytes, present: Callable[[str], int | None]) -> "Places":
-        """The same, or lower where a client knows that it got less. It never gets ahead by that.
+    def rewound(self, last_event_id: bytes, present: Callable[[str], int | None]) -> "StreamPositions":
+        """Return these positions, lowered to those that the client says it got. None of them rises.
 
-        Where the client speaks of another life, it starts over in the present one; `present` knows its epoch.
+        A client that names another incarnation starts over in the present one; `present` returns its epoch.
         """
-        places = Places()
-        places.seqs, places.epochs, places.later = dict(self.seqs), dict(self.epochs), dict(self.later)
+        positions = StreamPositions()
+        positions.seqs, positions.epochs, positions.later = (
+            dict(self.seqs),
+            dict(self.epochs),
+            dict(self.later),
+        )
         seqs, later = decode_id(last_event_id) or ({}, {})
         for name in seqs.keys() & self.seqs.keys():
             epoch, known = later.get(name), self.epochs[name]
             if epoch == known or (epoch is None and name not in self.later):
-                places.seqs[name] = min(seqs[name], self.seqs[name])
+                positions.seqs[name] = min(seqs[name], self.seqs[name])
             else:
                 former = [one for one in (epoch, known) if one is not None and one != present(name)]
-                places.put(name, 0, former[0] if former else NO_LIFE, first_life=False)
-        return places
+                positions.put(name, 0, former[0] if former else NO_LIFE, first_life=False)
+        return positions
 
 
 def encode_id(seqs: Seqs, later: Epochs) -> bytes:
-    """The position in every topic as one opaque word. `later`: the epochs of those in a later life."""
+    """Return the position in every topic as one opaque word. `later`: epochs of later incarnations."""
     full: dict[str, Any] = {**seqs, _LATER: later} if later else seqs
     return base64.urlsafe_b64encode(msgspec.json.encode(full)).rstrip(b"=")
 
 
 def decode_id(text: bytes) -> tuple[Seqs, Epochs] | None:
-    """None for anything that `encode_id` could not have made."""
+    """Return the positions of an id; None for anything that `encode_id` could not have made."""
     text = text.strip().rstrip(b"=")
     try:
         found = _id.decode(base64.b64decode(text + b"=" * (-len(text) % 4), b"-_", validate=True))

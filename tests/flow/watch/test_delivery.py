@@ -1,4 +1,4 @@
-"""What a subscription is told: gaps, records, being level, endings."""
+"""What a subscription is told: gaps, records, being caught up, endings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from tests.flow.watched import Scenario, Told, Watched
-from topics.flow.watch.subscription import WatchOptions
+from topics.flow.watch.delivery import WatchOptions
 from topics.log.read.render import Shape
 
 
@@ -186,7 +186,7 @@ def test_a_topic_replaced_before_anybody_noticed_goes_on(play: Callable[[Scenari
         w.lab.write("t", 4)
         await w.settle()
         assert listener.heard() == [("record", [2]), ("caught-up", 2)]
-        assert len(w.fanout.feeds) == 1
+        assert len(w.fanout.topics) == 1
 
     play(scenario)
 
@@ -205,8 +205,8 @@ def test_a_deleted_topic_ends_its_subscriptions_for_good(play: Callable[[Scenari
         w.lab.write("t", 3)
         await w.settle()
         assert listener.heard() == []
-        assert subscription.feed is None
-        assert not w.fanout.feeds
+        assert subscription.fanout is None
+        assert not w.fanout.topics
         assert not topic.listeners
 
     play(scenario)
@@ -265,23 +265,5 @@ def test_shape_of_the_records(play: Callable[[Scenario], None]) -> None:
             await w.settle()
             body = json.loads(b"{%b}" % listener.deliveries[0].events[0].body)
             assert set(body["records"][0]) == {"$seq", "$ts"} | keys
-
-    play(scenario)
-
-
-def test_at_rest_is_who_was_told_everything_of_this_life(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", 1, 2)
-        topic = w.lab.topic("t")
-        _, subscription = w.watch()
-        assert not subscription.at_rest(topic)
-        await w.settle()
-        assert subscription.at_rest(topic)
-        for moved in ({"seq": 1}, {"level": False}, {"epoch": topic.id - 1}):
-            ((name, value),) = moved.items()
-            before = getattr(subscription, name)
-            setattr(subscription, name, value)
-            assert not subscription.at_rest(topic), moved
-            setattr(subscription, name, before)
 
     play(scenario)

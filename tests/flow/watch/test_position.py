@@ -1,4 +1,4 @@
-"""Places and ids: a seq counts in one life of a topic, and is compared with no other."""
+"""StreamPositions and ids: a seq counts in one life of a topic, and is compared with no other."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 
 import pytest
 
-from topics.flow.watch.places import Places, decode_id, encode_id
+from topics.flow.watch.position import StreamPositions, decode_id, encode_id
 from topics.values import NO_LIFE
 
 
-def places(**where: tuple[int, int, bool]) -> Places:
+def places(**where: tuple[int, int, bool]) -> StreamPositions:
     """`name=(seq, epoch, first_life)`"""
-    found = Places()
+    found = StreamPositions()
     for name, (seq, epoch, first_life) in where.items():
         found.put(name, seq, epoch, first_life=first_life)
     return found
 
 
-def where(found: Places, name: str = "t") -> tuple[int, int, bool]:
+def where(found: StreamPositions, name: str = "t") -> tuple[int, int, bool]:
     return found.seqs[name], found.epochs[name], name not in found.later
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.flow.watched import Scenario, Watched
 from tests.support.appending import append
 from topics.flow.watch import fanout as fanout_module
-from topics.flow.watch.subscription import WatchOptions
+from topics.flow.watch.delivery import WatchOptions
 
 
 def test_everybody_at_the_same_place_shares_one_step(
@@ -91,7 +91,7 @@ def test_a_topic_dropped_while_its_watcher_was_stalled(play: Callable[[Scenario]
         w.fanout.resume([subscription])
         await w.settle()
         assert slow.heard() == [("topic-deleted", 1)]
-        assert not w.fanout.feeds
+        assert not w.fanout.topics
 
     play(scenario)
 

@@ -1,4 +1,4 @@
-"""Watchers that each leave out what they wrote themselves: told as if each had been read for alone."""
+"""Watchers that leave out their own records get the same as if each had a page read for it alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 
 from tests.flow.watched import OPTIONS, Scenario, Watched
 from tests.log.harness import Lab
-from topics.flow.watch.others_records import CommonDelivery
-from topics.flow.watch.subscription import Delivery, Place, WatchOptions, delivery_of, next_page
+from topics.flow.watch.delivery import Delivery, DeliveryKey, SharedPage, WatchOptions
 from topics.log import Choice, Shape
 from topics.log.remove.tags import parse_match
 from topics.log.topic import Topic
@@ -30,19 +29,19 @@ def leaving_out(*nodes: str, **options: Any) -> WatchOptions:
 def content(delivery: Delivery) -> tuple[Any, ...]:
     return (
         [(event.kind, event.seq, event.body) for event in delivery.events],
-        (delivery.seq, delivery.epoch, delivery.level, delivery.more, delivery.first_life),
+        (delivery.seq, delivery.epoch, delivery.caught_up, delivery.more, delivery.first_life),
         (delivery.count, delivery.gap, delivery.missed, delivery.size),
     )
 
 
-def checked(lab: Lab, topic: Topic, place: Place, upto: int | None) -> bool:
+def checked(lab: Lab, topic: Topic, place: DeliveryKey, upto: int | None) -> bool:
     """Whether the page for all can be used; if so, it says the same as one that is read for this reader."""
     for_all = place._replace(options=msgspec.structs.replace(place.options, nodes=None))
-    common = CommonDelivery(lab.engine, topic, for_all, upto)
+    common = SharedPage(lab.engine, topic, for_all, upto)
     if not common.is_whole:
         return False
     assert place.options.nodes is not None
-    alone = delivery_of(topic, place, next_page(lab.engine, topic, place, upto), upto)
+    alone = SharedPage(lab.engine, topic, place, upto).delivery
     for _ in range(2):
         assert content(common.without(place.options.nodes)) == content(alone)
     return True
@@ -83,7 +82,7 @@ def test_the_page_for_all_without_some_is_the_page_for_one(seed: int, tmp_path: 
                 choice=Choice(parse_match("red")) if dice.random() < 0.2 else None,
                 names_first_gap=dice.random() < 0.5,
             )
-            place = Place(
+            place = DeliveryKey(
                 dice.randrange(topic.head + 2),
                 topic.id if dice.random() < 0.9 else topic.id + 7,
                 dice.random() < 0.5,
@@ -175,7 +174,7 @@ def test_one_for_whom_nothing_is_left_out_gets_the_same_bytes_as_all(tmp_path: P
     lab = Lab(tmp_path)
     lab.write("t", {"data": 1, "node": "a"}, {"data": 2})
     topic = lab.topic("t")
-    common = CommonDelivery(lab.engine, topic, Place(0, topic.id, False, True, OPTIONS), None)
+    common = SharedPage(lab.engine, topic, DeliveryKey(0, topic.id, False, True, OPTIONS), None)
     assert common.without(frozenset({"b", "c"})) is common.delivery
     without = common.without(frozenset({"a", "b"}))
     assert without.count == 1
