@@ -17,6 +17,7 @@ from tests.support.codecs import both_codecs
 from topics.log.engine import Engine
 from topics.log.seal import checkpoint
 from topics.log.seal.snapshot_state import TopicState
+from topics.log.seal.topic_state import capture_topic
 
 __all__ = ["both_codecs"]
 
@@ -115,7 +116,7 @@ def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         decode = msgspec.msgpack.Decoder(TopicState).decode
         for topic in self._engine.by_id.values():
             if topic.committed:
-                known, now = decode(self._states[topic.id]), topic.capture()
+                known, now = decode(self._states[topic.id]), capture_topic(topic)
                 known.last_ts = now.last_ts  # of a record that is not committed yet
                 assert known == now, topic.name
         assert len(self._states) == sum(topic.committed for topic in self._engine.by_id.values())

@@ -386,6 +386,7 @@ COLLECTIONS = {
         "Unsealed._full": "records in memory",
         "Unsealed._displaced": "records in memory",
     },
+    "log/runs.py": {"Runs.bases": RECORDS},
     "log/seal/checkpoint.py": {
         "Predecessor.unreferenced": RECORDS,
         "Checkpointer._overlay": RECORDS,

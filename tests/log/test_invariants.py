@@ -12,6 +12,7 @@ from tests.log.harness import T0, Lab
 from tests.support.appending import ByHand, append, body_of, rows_of, write_of
 from topics.log.remove import ledger
 from topics.log.run import HotColumns, Run
+from topics.log.seal.topic_state import capture_topic
 from topics.log.topic import Topic
 from topics.log.write.group import Amount, admit_group, append_group
 from topics.storage.frame import FrameDraft, Kind
@@ -36,10 +37,10 @@ def run_of(topic: Topic, first_seq: int, count: int) -> Run:
 
 @pytest.mark.parametrize("first_seq", [1, 5, 7])
 def test_records_have_to_follow_the_last_assigned_seq(topic: Topic, first_seq: int) -> None:
-    before = topic.capture(), topic.assigned, topic.pending_count
+    before = capture_topic(topic), topic.assigned, topic.pending_count
     with pytest.raises(InvariantViolated, match=f"seq {first_seq} cannot follow seq 5"):
         topic.append(rows_of([b"1"], first_seq, T0), 0)
-    assert (topic.capture(), topic.assigned, topic.pending_count) == before
+    assert (capture_topic(topic), topic.assigned, topic.pending_count) == before
     topic.append(rows_of([b"1"], 6, T0), 0)
     assert topic.assigned == 6
 

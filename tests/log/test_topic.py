@@ -10,6 +10,7 @@ from tests.support.appending import rows_of
 from topics.log.remove import ledger
 from topics.log.remove.tags import parse_match
 from topics.log.run import HotColumns, Run
+from topics.log.seal.topic_state import capture_topic, restore_topic
 from topics.log.topic import Topic
 
 
@@ -28,7 +29,9 @@ def assign(topic: Topic, count: int, *, ephemeral: bool = False) -> None:
 
 
 def spans(topic: Topic, first: int, stop_before: int) -> list[tuple[int, int]]:
-    return [(run.base + start, run.base + stop) for run, start, stop in topic.stretches(first, stop_before)]
+    return [
+        (run.base + start, run.base + stop) for run, start, stop in topic.runs.stretches(first, stop_before)
+    ]
 
 
 def sums_are_right(topic: Topic) -> bool:
@@ -56,7 +59,7 @@ def test_the_walk_passes_places_where_no_run_is(topic: Topic) -> None:
     topic.remove_run(topic.runs[1])
     assert spans(topic, 1, 11) == [(1, 5), (9, 11)]
     assert spans(topic, 6, 11) == [(9, 11)]
-    assert (topic.run_at(6), topic.run_at(9)) == (None, topic.runs[1])
+    assert (topic.runs.run_at(6), topic.runs.run_at(9)) == (None, topic.runs[1])
 
 
 def test_the_walk_does_not_look_behind_its_end(topic: Topic) -> None:
@@ -66,7 +69,7 @@ def test_the_walk_does_not_look_behind_its_end(topic: Topic) -> None:
 
 @pytest.mark.parametrize("seqs", [[2, 3, 6, 9], np.array([2, 3, 6, 9])])
 def test_seqs_are_grouped_by_the_run_that_holds_them(topic: Topic, seqs: list[int]) -> None:
-    assert [(run.base, list(inside)) for run, inside in topic.by_run(seqs)] == [
+    assert [(run.base, list(inside)) for run, inside in topic.runs.by_run(seqs)] == [
         (1, [2, 3]),
         (5, [6]),
         (9, [9]),
@@ -76,11 +79,11 @@ def test_seqs_are_grouped_by_the_run_that_holds_them(topic: Topic, seqs: list[in
 def test_seqs_without_a_run_or_a_live_record_in_it_are_left_out(lab: Lab, topic: Topic) -> None:
     topic.remove_run(topic.runs[1])
     lab.delete("t", before=5)
-    assert [list(inside) for _, inside in topic.by_run([0, 2, 5, 6, 9, 10, 11, 99])] == [[9, 10]]
+    assert [list(inside) for _, inside in topic.runs.by_run([0, 2, 5, 6, 9, 10, 11, 99])] == [[9, 10]]
 
 
 def test_every_seq_is_found_in_its_run(topic: Topic) -> None:
-    found = [run.base if (run := topic.run_at(seq)) is not None else None for seq in range(12)]
+    found = [run.base if (run := topic.runs.run_at(seq)) is not None else None for seq in range(12)]
     assert found == [None, 1, 1, 1, 1, 5, 5, 5, 5, 9, 9, None]
 
 
@@ -142,7 +145,7 @@ def test_what_is_taken_back_leaves_the_record_in_front_of_it(topic: Topic) -> No
     assert (topic.runs[-1].base, topic.head) == (13, 13)
     assign(topic, 2)
     topic.take_back_all()
-    assert (topic.runs[-1].base, topic.runs[-1].count, topic.run_at(13)) == (13, 1, topic.runs[-1])
+    assert (topic.runs[-1].base, topic.runs[-1].count, topic.runs.run_at(13)) == (13, 1, topic.runs[-1])
 
 
 def test_what_is_taken_back_does_not_touch_a_sealed_run(lab: Lab, topic: Topic) -> None:
@@ -179,7 +182,7 @@ def test_a_run_from_its_journal_waits_for_a_segment_and_one_from_a_file_does_not
     topic.insert_run(emptied)
     topic.insert_run(hot)
     assert (hot in unsealed.runs, emptied in unsealed.runs) == (True, False)
-    assert topic.bases[-2:] == [20, 30]
+    assert topic.runs.bases[-2:] == [20, 30]
 
 
 def test_a_run_behind_a_full_one_of_large_rows_has_room_for_as_much(lab: Lab) -> None:
@@ -232,7 +235,7 @@ def test_a_dropped_topic_gives_everything_back(lab: Lab, topic: Topic) -> None:
     topic.drop()
     totals = topic.totals
     assert (totals.bytes, totals.records, totals.pending_bytes) == (0, 0, 0)
-    assert (topic.runs, topic.bases, lab.engine.store.unsealed.bytes) == ([], [], 0)
+    assert (topic.runs, topic.runs.bases, lab.engine.store.unsealed.bytes) == ([], [], 0)
     assert topic.dropped
 
 
@@ -240,7 +243,7 @@ def test_a_dropped_topic_gives_everything_back(lab: Lab, topic: Topic) -> None:
 def test_what_is_captured_can_be_restored(lab: Lab, topic: Topic, sealed: bool) -> None:
     if sealed:
         lab.checkpoint(everything=True)
-    state = topic.capture()
+    state = capture_topic(topic)
     other = Topic(
         topic.id,
         topic.seq_base,
@@ -251,10 +254,10 @@ def test_what_is_captured_can_be_restored(lab: Lab, topic: Topic, sealed: bool) 
         totals=topic.totals,
         clock_mark=topic.clock_mark,
     )
-    other.restore(state, 0)
+    restore_topic(other, state)
     assert len(other.runs) == (3 if sealed else 0)
     if sealed:
-        assert other.capture() == state
+        assert capture_topic(other) == state
     # Deletions of records that no segment has are told beside the runs.
     assert np.frombuffer(state.unsealed_dead, np.int64).tolist() == ([] if sealed else [6])
     assert (other.head, other.floor, other.reserved) == (topic.head, topic.floor, topic.reserved)

@@ -20,6 +20,7 @@ from topics.log.read.page import Page
 from topics.log.read.render import Shape
 from topics.log.remove.deletion import DeleteOutcome
 from topics.log.remove.tags import TagMatch
+from topics.log.seal.topic_state import capture_topic
 from topics.log.topic import Topic
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
@@ -180,7 +181,7 @@ class Twins:
 
     def _everything(self, name: str) -> tuple[Any, ...]:
         topic, journal = self.lab.topic(name), self.lab.engine.journal
-        return self._seen(name), account(topic), topic.last_read_ts, topic.capture(), journal.position
+        return self._seen(name), account(topic), topic.last_read_ts, capture_topic(topic), journal.position
 
     # --- time, files, restarts --------------------------------------------------------------------------
 
@@ -271,7 +272,7 @@ def check_invariants(topic: Topic) -> None:
     config = topic.config
     assert not config.cap_records or topic.live_count <= config.cap_records
     assert not config.cap_bytes or topic.live_bytes <= config.cap_bytes
-    assert topic.bases == [run.base for run in topic.runs] == sorted(set(topic.bases))
+    assert topic.runs.bases == [run.base for run in topic.runs] == sorted(set(topic.runs.bases))
     assert all(low.last < high.base for low, high in zip(topic.runs, topic.runs[1:], strict=False))
     assert sum(run.live_count for run in topic.runs) == topic.live_count
     assert sum(run.live_bytes for run in topic.runs) == topic.live_bytes

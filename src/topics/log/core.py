@@ -73,7 +73,7 @@ class Core:
         self.sorted_names: list[str] = []
         self.next_topic_id = 1
         self.next_segment = 1
-        self.lives = Lives(self.by_id)
+        self.lives = Lives(lambda: self.by_id)
         salt = bytes.fromhex(fs.new_identity())
         self.keys = AllKeys(settings, salt, lambda topic_id: self.by_id.get(topic_id))
         self.extensions: list[Extension] = [self.lives, self.keys]

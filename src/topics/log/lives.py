@@ -7,7 +7,7 @@ not: its readers get a longer id, and nothing else changes.
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -86,8 +86,8 @@ class Lives(Extension):
     name = "lives"
     kinds: tuple[int, ...] = ()
 
-    def __init__(self, topics: Mapping[int, Topic]) -> None:
-        """`topics`: all that there are, by their ids."""
+    def __init__(self, topics: Callable[[], Mapping[int, Topic]]) -> None:
+        """`topics` returns all topics by their ids."""
         self._topics = topics
         self._names = FormerNames()
         # Ids of topics that are in one, and the same as the last snapshot had it, if it is still true.
@@ -110,9 +110,9 @@ class Lives(Extension):
     def begin_anew(self) -> None:
         """All topics have new epochs, and which names there were besides cannot be known."""
         self.all_later = True
-        for topic in self._topics.values():
+        for topic in self._topics().values():
             topic.begin_later_life()
-        self._later = set(self._topics)
+        self._later = set(self._topics())
         self._packed = None
 
     # --- as an extension of the log ---------------------------------------------------------------------
@@ -142,4 +142,4 @@ class Lives(Extension):
         self._names.load(known.names)
         self.all_later = known.all_later
         for topic_id in self._later:
-            self._topics[topic_id].begin_later_life()
+            self._topics()[topic_id].begin_later_life()

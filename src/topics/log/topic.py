@@ -6,12 +6,9 @@ Where it stands is in its watermarks.
 """
 
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from topics.codec import AnyRows
 from topics.log.clock_mark import ClockMark
@@ -19,14 +16,12 @@ from topics.log.losses_told import LossesTold
 from topics.log.remove.ledger import KIND_NAMES, GoneTimes
 from topics.log.remove.tags import TagIndex
 from topics.log.run import HotColumns, Run, Times
+from topics.log.runs import Runs
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.idempotency import TopicKeys
-from topics.storage import I64
 from topics.values import MIB, InvariantViolated, TopicConfig
-
-Seqs = TypeVar("Seqs", Sequence[int], I64)
 
 # More than this is not copied for the sake of a run that goes on: that would keep all others waiting.
 _MOVED_BYTES = 4 * MIB
@@ -108,9 +103,7 @@ class Topic(Watermarks):
     store: SegmentStore = field(kw_only=True)
     totals: Totals = field(kw_only=True)
     clock_mark: ClockMark = field(kw_only=True)
-    # In the order of their seqs, and the first seq of each.
-    runs: list[Run] = field(default_factory=list)
-    bases: list[int] = field(default_factory=list)
+    runs: Runs = field(default_factory=Runs)
     live_count: int = 0
     live_bytes: int = 0
     pending_count: int = 0
@@ -196,7 +189,7 @@ class Topic(Watermarks):
         self._clear_pending()
         for run in self.runs:
             self.store.release(run)
-        self.runs, self.bases = [], []
+        self.runs = Runs()
 
     def wake(self) -> None:
         for listener in tuple(self.listeners):
@@ -204,46 +197,9 @@ class Topic(Watermarks):
 
     # --- finding ----------------------------------------------------------------------------------------
 
-    def stretches(self, first: int, stop_before: int) -> Iterator[tuple[Run, int, int]]:
-        """The walk over runs: each that has seqs from `first` up to but not including `stop_before`.
-
-        With the index of the first such record in it, and one past the last; never an empty stretch.
-        """
-        for index in range(max(bisect_right(self.bases, first) - 1, 0), len(self.runs)):
-            run = self.runs[index]
-            base = run.base
-            if base >= stop_before:
-                return
-            start, stop = max(first - base, 0), min(run.count, stop_before - base)
-            if start < stop:
-                yield run, start, stop
-
-    def by_run(self, seqs: Seqs) -> Iterator[tuple[Run, Seqs]]:
-        """Ascending seqs, together with the run that holds them.
-
-        Those that no run holds, or one in which no record is live, are left out. Only runs that hold some of
-        the seqs are looked at, however many there are.
-        """
-        at = 0
-        while at < len(seqs):
-            index = bisect_right(self.bases, int(seqs[at])) - 1
-            if index < 0 or seqs[at] > self.runs[index].last:
-                if index + 1 == len(self.runs):
-                    return
-                at = bisect_left(seqs, self.bases[index + 1], at)
-                continue
-            run = self.runs[index]
-            begin, at = at, bisect_right(seqs, run.last, at)
-            if run.live_count:
-                yield run, seqs[begin:at]
-
-    def run_at(self, seq: int) -> Run | None:
-        index = bisect_right(self.bases, seq) - 1
-        return self.runs[index] if index >= 0 and self.runs[index].last >= seq else None
-
     def first_live(self, seq: int) -> int:
         """The lowest live visible seq at or above `seq`, or head + 1."""
-        for run, start, stop in self.stretches(seq, self.head + 1):
+        for run, start, stop in self.runs.stretches(seq, self.head + 1):
             if run.live_count:
                 if run.dead_count:
                     self.load_marks(run)
@@ -271,20 +227,13 @@ class Topic(Watermarks):
 
     def insert_run(self, run: Run) -> None:
         """Put a run that only the journal holds in its place."""
-        self._insert_run(run)
+        self.runs.place(run)
         if run.hot is not None:
             self.store.unsealed.add(self, run)
 
-    def _insert_run(self, run: Run) -> None:
-        index = bisect_right(self.bases, run.base)
-        self.runs.insert(index, run)
-        self.bases.insert(index, run.base)
-
     def remove_run(self, run: Run) -> None:
         """With all that it holds, in memory and in its file."""
-        index = bisect_left(self.bases, run.base)
-        assert self.runs[index] is run
-        del self.runs[index], self.bases[index]
+        self.runs.take_out(run)
         self.release_run(run)
 
     def release_run(self, run: Run) -> None:
@@ -348,7 +297,7 @@ class Topic(Watermarks):
             self.store.seal(run, segment, array("I"))
         if run.hot is not None and run.hot.tag_codes is not None:
             self.tags.add_run(run.base, run.hot.tags())
-        self._insert_run(run)
+        self.runs.place(run)
 
     def _open_run(self, position: int, row_bytes: int, *, is_kept: bool) -> Run:
         """The run that takes the next records; a full or sealed run takes no more."""
@@ -376,8 +325,7 @@ class Topic(Watermarks):
                 room = hot.room_for_next
         base = self.assigned + 1
         run = Run(self.id, base, HotColumns(base, room), start_position=position, ephemeral=not is_kept)
-        self.runs.append(run)
-        self.bases.append(base)
+        self.runs.place(run)
         if is_kept:
             unsealed.add(self, run)
         return run
@@ -391,8 +339,7 @@ class Topic(Watermarks):
         self.tags.forget_above(self.assigned)
 
     def _remove_last_run(self) -> None:
-        self.store.unsealed.discard(self.runs.pop())
-        self.bases.pop()
+        self.store.unsealed.discard(self.runs.take_last())
 
     def publish(self, count: int, size: int, ts: int, first_ts: int | None = None) -> None:
         """Make assigned records visible, in the order of their seqs.
@@ -476,64 +423,17 @@ class Topic(Watermarks):
         if not self.live_count:
             self.floor = self.head + 1
 
-    # --- snapshots and restoring ------------------------------------------------------------------------
+    # --- restoring --------------------------------------------------------------------------------------
 
-    def capture(self) -> TopicState:
-        """Everything but record data."""
-        as_is: dict[str, Any] = {name: getattr(self, name) for name in CAPTURED_AS_IS}
-        return TopicState(
-            id=self.id,
-            name=self.name,
-            config=self.config,
-            seq_base=self.seq_base,
-            runs=[run.capture() for run in self.runs if run.sealed is not None or run.hot is None],
-            unsealed_dead=self._unsealed_dead(),
-            holes=[hole.capture() for hole in self.holes],
-            ledger=self.ledger.dump(),
-            gone_times=b"" if self.gone_times is None else self.gone_times.pack(),
-            **as_is,
-        )
-
-    def _unsealed_dead(self) -> bytes:
-        return b"".join(
-            (np.flatnonzero(np.frombuffer(run.dead, np.uint8)) + run.base).astype(np.int64).tobytes()
-            for run in self.runs
-            if run.sealed is None and run.dead is not None
-        )
-
-    def restore(self, state: TopicState, captured_ms: int) -> None:
-        """What was captured, and when. Live totals follow from the runs once those are complete."""
+    def restore_marks(self, state: TopicState) -> None:
+        """Take the watermarks of a snapshot. Live totals follow from the runs once those are complete."""
         for name in CAPTURED_AS_IS:
             setattr(self, name, getattr(state, name))
         self.assigned, self.reserve_asked = self.head, self.reserved
         self.holes = [Hole(*hole) for hole in state.holes]
         self.ledger.load(state.ledger)
-        for run_state in state.runs:
-            run = Run(
-                self.id,
-                run_state.base,
-                None,
-                count=run_state.count,
-                live_count=run_state.live_count,
-                live_bytes=run_state.live_bytes,
-                first_ts=run_state.first_ts,
-                last_ts=run_state.last_ts,
-                dead_count=run_state.dead_count,
-            )
-            if run_state.segment:
-                self.store.seal(run, run_state.segment, array("I", run_state.unflipped))
-            self.insert_run(run)
         if state.gone_times:
             self.gone_times = GoneTimes(state.gone_times)
-        else:
-            # By a server that did not keep when they went.
-            self.note_gone(self.seq_base, self._last_missing(state.unsealed_dead), 0, captured_ms)
-
-    def _last_missing(self, unsealed_dead: bytes) -> int:
-        """No seq above it has gone; some up to it may have."""
-        deleted = [run.last for run in self.runs if run.dead_count or not run.live_count]
-        deleted += np.frombuffer(unsealed_dead, np.int64).tolist()
-        return max([self.floor - 1, *deleted, *(hole.last for hole in self.holes)])
 
     def settle_totals(self) -> None:
         """The runs are complete, or others than before: what they hold is what is live."""

@@ -6,13 +6,14 @@ import pytest
 
 from tests.log.harness import Lab
 from topics.log.seal.snapshot_state import SnapshotState, decode, encode_snapshot, encode_topic
+from topics.log.seal.topic_state import capture_topic
 
 
 @pytest.mark.parametrize("topics", [0, 1, 15, 16, 20])
 def test_topics_encoded_ahead_are_those_of_the_snapshot(lab: Lab, topics: int) -> None:
     for number in range(topics):
         lab.write(f"t{number}", number)
-    states = [topic.capture() for topic in lab.engine.by_id.values()]
+    states = [capture_topic(topic) for topic in lab.engine.by_id.values()]
     whole = SnapshotState(1000, 500, topics + 1, 3, 17, states, {"cursors": {"c": [1, 2]}})
     head = SnapshotState(1000, 500, topics + 1, 3, 17, [], whole.extensions)
     assert decode(b"".join(encode_snapshot(head, [encode_topic(state) for state in states]))) == whole

@@ -52,7 +52,7 @@ def live_from(topic: Topic, start: int, limit: int, stop_before: int | None = No
 
 def _live_from(topic: Topic, start: int, limit: int, end: int) -> list[int]:
     found: list[int] = []
-    for run, first, stop in topic.stretches(max(start, topic.floor), end):
+    for run, first, stop in topic.runs.stretches(max(start, topic.floor), end):
         if not run.live_count:
             continue
         topic.load_marks(run)
@@ -81,7 +81,9 @@ def gone_among(topic: Topic, seqs: set[int]) -> set[int]:
 
 def _live_among(topic: Topic, seqs: list[int]) -> list[int]:
     live: list[int] = []
-    for run, inside in topic.by_run(seqs[bisect_left(seqs, topic.floor) : bisect_right(seqs, topic.head)]):
+    for run, inside in topic.runs.by_run(
+        seqs[bisect_left(seqs, topic.floor) : bisect_right(seqs, topic.head)]
+    ):
         topic.load_marks(run)
         dead = run.dead
         live += inside if dead is None else [seq for seq in inside if not dead[seq - run.base]]
@@ -98,7 +100,7 @@ def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
 
 def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
     jobs: list[Job] = []
-    for run, inside in topic.by_run(seqs):
+    for run, inside in topic.runs.by_run(seqs):
         for job in _plain_stretch(run, inside) or _one_by_one(topic, run, inside):
             max_bytes -= len(job.tail)
             if max_bytes < 0 and jobs:
@@ -138,7 +140,10 @@ def read_records(topic: Topic, seqs: Sequence[int]) -> Records:
 
 def _read_records(topic: Topic, seqs: Sequence[int]) -> Records:
     return join_records(
-        [topic.store.columns(run).records(np.array(inside) - run.base) for run, inside in topic.by_run(seqs)]
+        [
+            topic.store.columns(run).records(np.array(inside) - run.base)
+            for run, inside in topic.runs.by_run(seqs)
+        ]
     )
 
 

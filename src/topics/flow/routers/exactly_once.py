@@ -34,7 +34,7 @@ def find_foreign_keys(router: Router) -> None:
     """Look through everything in the destination that was not looked at before."""
     dest = router.dest
     start = max(router.keys_scanned + 1, dest.floor)
-    for run, first, _ in dest.stretches(start, dest.assigned + 1):
+    for run, first, _ in dest.runs.stretches(start, dest.assigned + 1):
         if run.live_count:
             _search(router, run, first)
     router.keys_scanned = dest.assigned

@@ -28,7 +28,7 @@ def read_window(source: Topic, after: int, max_records: int, max_bytes: int, upt
     parts: list[Records] = []
     last = upto
     in_journal, position = True, 0
-    for run, start, stop in source.stretches(max(after + 1, source.floor), upto + 1):
+    for run, start, stop in source.runs.stretches(max(after + 1, source.floor), upto + 1):
         if not run.live_count:
             continue
         if max_records <= 0 or max_bytes <= 0:

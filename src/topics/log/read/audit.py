@@ -104,7 +104,7 @@ def _told(topic: Topic, after: int) -> Told:
     for at in range(bisect_right(account.lasts, after), len(account.lasts)):
         yield account.firsts[at], account.lasts[at], account.kinds[at]
     first = max(after + 1, topic.floor)
-    for run in topic.runs[max(bisect_right(topic.bases, first) - 1, 0) :]:
+    for run in topic.runs[max(bisect_right(topic.runs.bases, first) - 1, 0) :]:
         was_loaded = run.dead is not None or not run.dead_count
         firsts, lasts = deleted_in(topic, run, first)
         yield from zip(firsts.tolist(), lasts.tolist(), [ledger.DELETED] * len(firsts), strict=True)

@@ -23,7 +23,7 @@ def records_per_second(topic: Topic, now_ms: int) -> float:
 
 def written_ms(topic: Topic, seq: int) -> int:
     """When the record with this seq was written, or the next one that is there."""
-    for run, start, _ in topic.stretches(seq, topic.head + 1):
+    for run, start, _ in topic.runs.stretches(seq, topic.head + 1):
         return _ts_at(run, start)
     return topic.last_ts
 

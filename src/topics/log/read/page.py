@@ -97,7 +97,7 @@ class _Walk:
         """Deliver what lies between cursor and `stop_before`; the cursor passes all that was examined."""
         topic, page = self.topic, self.page
         parts: list[bytes] = []
-        for run, start, stop in topic.stretches(max(page.next_from_seq + 1, topic.floor), stop_before):
+        for run, start, stop in topic.runs.stretches(max(page.next_from_seq + 1, topic.floor), stop_before):
             if not self.room:
                 break
             rows, count, examined, size = self._take(run, start, stop)

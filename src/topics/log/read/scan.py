@@ -119,7 +119,7 @@ class Scan:
 
     def _walk(self, walk: _Walk, stop_before: int) -> None:
         topic = self.topic
-        for run, start, stop in topic.stretches(max(walk.position + 1, topic.floor), stop_before):
+        for run, start, stop in topic.runs.stretches(max(walk.position + 1, topic.floor), stop_before):
             examined = self._take(walk, run, start, min(stop, start + STEP_RECORDS - walk.scanned))
             walk.scanned += examined - start
             walk.position = run.base + examined - 1

@@ -17,6 +17,7 @@ from topics.log.recover.replay import Replay
 from topics.log.recover.small_frames import SmallFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode
+from topics.log.seal.topic_state import restore_topic
 from topics.storage import Damage, Frame, Journal, JournalReader, Kind
 from topics.values import Explained
 
@@ -128,7 +129,7 @@ class Recovery:
         engine.store.find_cold()
         for state in snapshot.topics:
             topic = add_recovered(engine, state.id, state.name, state.config, state.seq_base)
-            topic.restore(state, snapshot.clock_ms)
+            restore_topic(topic, state)
         for extension in engine.extensions:
             if extension.name in snapshot.extensions:
                 extension.load(snapshot.extensions[extension.name])

@@ -95,12 +95,12 @@ class Reload:
 
 def is_loaded(topic: Topic, seq: int) -> bool:
     """True when a sealed or emptied run answers for this seq, or its data has been read already."""
-    return topic.run_at(seq) is not None
+    return topic.runs.run_at(seq) is not None
 
 
 def is_any_loaded(topic: Topic, first: int, last: int) -> bool:
     """The same of at least one seq in a stretch."""
-    return any(True for _ in topic.stretches(first, last + 1))
+    return any(True for _ in topic.runs.stretches(first, last + 1))
 
 
 def load_rows(engine: Engine, topic: Topic, rows: AnyRows, position: int, times: Times | None = None) -> None:
@@ -118,5 +118,5 @@ def load_rows(engine: Engine, topic: Topic, rows: AnyRows, position: int, times:
 
 
 def _run_ending_at(topic: Topic, seq: int) -> Run | None:
-    run = topic.run_at(seq)
+    run = topic.runs.run_at(seq)
     return run if run is not None and run.hot is not None and run.last == seq else None

@@ -152,7 +152,7 @@ def note_unfound(topic: Topic, selector: Selector) -> None:
         layer.note_deleted(topic.seq_base, last, last - topic.seq_base + 1)
         return
     for seq in selector.seqs:
-        if topic.run_at(seq) is None:
+        if topic.runs.run_at(seq) is None:
             layer.note_deleted(seq, seq, 1)
 
 
@@ -218,7 +218,7 @@ def _preview(topic: Topic, wanted: Wanted, search: Search | None) -> DeleteOutco
 def _live_below(topic: Topic, limit: int) -> tuple[int, int]:
     """How many live records lie below a seq, and their size."""
     count = size = 0
-    for run, start, stop in topic.stretches(topic.floor, limit):
+    for run, start, stop in topic.runs.stretches(topic.floor, limit):
         if run.live_count:
             topic.load_marks(run)
             in_run = run.live_in(start, stop, topic.store.columns)
@@ -228,7 +228,7 @@ def _live_below(topic: Topic, limit: int) -> tuple[int, int]:
 
 def _first_left(topic: Topic, going: dict[Run, I64 | U32]) -> int:
     """The lowest live seq that does not go, or head + 1."""
-    for run, start, stop in topic.stretches(topic.floor, topic.head + 1):
+    for run, start, stop in topic.runs.stretches(topic.floor, topic.head + 1):
         gone = going.get(run)
         if run.live_count > (0 if gone is None else len(gone)):
             topic.load_marks(run)
@@ -254,7 +254,7 @@ def choose(topic: Topic, wanted: Wanted, search: Search | None = None) -> list[t
 def _by_seq(topic: Topic, wanted: Wanted, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
     seqs, match = wanted.seqs, wanted.match
     assert seqs is not None
-    for run, inside in topic.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
+    for run, inside in topic.runs.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
         found = answers.get(run)
         if found is None:
             # In memory a whole view would cost more than the deletion of a few.

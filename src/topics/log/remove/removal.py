@@ -86,7 +86,7 @@ def would_remove(topic: Topic, config: TopicConfig, now_ms: int) -> int:
 
 def _live_upto(topic: Topic, seq: int) -> int:
     found = 0
-    for run, start, stop in topic.stretches(topic.floor, seq + 1):
+    for run, start, stop in topic.runs.stretches(topic.floor, seq + 1):
         if run.live_count:
             topic.load_marks(run)
             found += run.live_between(start, stop)

@@ -44,7 +44,7 @@ class Wanted:
     def files(self, topic: Topic) -> list[Run]:
         """The runs whose files have to be asked."""
         if self.seqs is not None:
-            return [run for run, _ in topic.by_run(self.seqs) if self.is_in_file(run)]
+            return [run for run, _ in topic.runs.by_run(self.seqs) if self.is_in_file(run)]
         return [run for run in topic.runs if self.is_in_file(run)]
 
     def is_in_file(self, run: Run) -> bool:

@@ -26,6 +26,7 @@ from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import Part, SnapshotState, encode_snapshot, encode_topic
+from topics.log.seal.topic_state import capture_topic
 from topics.storage import Segment, SegmentDamaged
 
 # A checkpoint starts when this much was written since the last one, even if no run is full.
@@ -163,7 +164,7 @@ class Checkpointer:
             if topic is None:
                 self._states.pop(topic_id, None)
             elif topic.committed:
-                self._states[topic_id] = encode_topic(topic.capture())
+                self._states[topic_id] = encode_topic(capture_topic(topic))
             else:
                 waiting.append(topic_id)
         changed.update(waiting)
