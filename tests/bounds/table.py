@@ -75,7 +75,7 @@ PROOFS = {
     "early requests": ("http/test_recovering.py", "test_no_more_than_a_thousand_wait"),
     "known heads": ("http/test_known_heads.py", "test_the_number_of_heads_is_bounded"),
     "known targets": ("http/test_routing.py", "test_memory_of_targets_is_bounded"),
-    "known bodies": ("values/test_forms.py", "test_the_number_of_known_bodies_is_bounded"),
+    "known bodies": ("values/test_strict.py", "test_the_number_of_known_bodies_is_bounded"),
     "known keys": ("http/admission/test_keys.py", "test_remembered_headers_are_bounded"),
     "labels of metrics": ("http/metrics/test_flow.py", "test_only_the_furthest_are_named"),
     "times of removals": (
@@ -478,11 +478,11 @@ COLLECTIONS = {
     },
     "storage/snapshot.py": {"SnapshotStore._damaged": FIXED, "SnapshotStore._intact": FIXED},
     "storage/untouched.py": {"CopiedPage.view": FIXED},
-    "values/forms.py": {"Form._patterns": "known bodies", "Outline.names": FIXED},
-    "values/misnamed.py": {
-        "Misnamed.unknown": REQUEST,
-        "Misnamed.did_you_mean": REQUEST,
-        "Misnamed.duplicate": REQUEST,
+    "values/strict.py": {"StrictDecoder._patterns": "known bodies", "Outline.names": FIXED},
+    "values/unknown_fields.py": {
+        "UnknownFields.unknown": REQUEST,
+        "UnknownFields.did_you_mean": REQUEST,
+        "UnknownFields.duplicate": REQUEST,
     },
     "values/settings_reader.py": {
         "Configuration.origins": FIXED,

@@ -68,12 +68,12 @@ def explained(codec: Any, body: bytes, *, publish: bool, ignored: bool) -> Any:
     noted: list[Any] = []
     try:
         write = codec.explain(
-            body, noted.append if ignored else lambda misnamed: misnamed.refuse(), publish=publish
+            body, noted.append if ignored else lambda unknown_fields: unknown_fields.refuse(), publish=publish
         )
         result: Any = (told(write), encoded(codec, [write]))
     except ApiError as error:
         result = (error.code, error.message, error.detail)
-    return result, [str(misnamed.refusal().detail) for misnamed in noted]
+    return result, [str(unknown_fields.refusal().detail) for unknown_fields in noted]
 
 
 def agree(body: bytes) -> None:

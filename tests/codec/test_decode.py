@@ -9,7 +9,7 @@ import pytest
 
 from topics import codec
 from topics.codec import MAX_DEPTH
-from topics.values import MIB, ApiError, Misnamed
+from topics.values import MIB, ApiError, UnknownFields
 
 pytestmark = pytest.mark.usefixtures("both_codecs")
 
@@ -32,7 +32,7 @@ def text(write: Any, first_seq: int = 1, ts: int = 2) -> bytes:
 def refusal(body: bytes, *, publish: bool = False) -> ApiError:
     assert one(body, publish=publish) is None
     with pytest.raises(ApiError) as refused:
-        codec.explain(body, Misnamed.refuse, publish=publish)
+        codec.explain(body, UnknownFields.refuse, publish=publish)
     return refused.value
 
 
@@ -107,16 +107,16 @@ def test_a_command_may_have_names_of_its_own() -> None:
 
 
 def test_names_that_are_ignored_are_left_out() -> None:
-    noted: list[Misnamed] = []
+    noted: list[UnknownFields] = []
     body = (
         b'{"x":[1],"records":[{"data":1,"tga":2,"tag":"t"},{"data":2,"data":3}],"create":true,"create":false}'
     )
     assert one(body) is None
     write = codec.explain(body, noted.append)
-    (misnamed,) = noted
-    assert misnamed.unknown == ["x", "tga"]
-    assert misnamed.did_you_mean == {"tga": "tag"}
-    assert misnamed.duplicate == ["create", "data"]
+    (unknown_fields,) = noted
+    assert unknown_fields.unknown == ["x", "tga"]
+    assert unknown_fields.did_you_mean == {"tga": "tag"}
+    assert unknown_fields.duplicate == ["create", "data"]
     assert (write.tags, write.create) == (["t", None], False)
     assert text(write) == b'{"$seq":1,"$ts":2,"data":1}\n{"$seq":2,"$ts":2,"data":3}\n'
 
@@ -208,7 +208,7 @@ def test_what_is_too_large_is_told(body: bytes, code: str, message: str) -> None
 def test_what_just_fits_is_taken(body: bytes) -> None:
     write = one(body)
     assert codec.encode([write], 1, 1).count == write.count
-    assert text(codec.explain(body, Misnamed.refuse)) == text(write)
+    assert text(codec.explain(body, UnknownFields.refuse)) == text(write)
 
 
 @pytest.mark.parametrize("config", [b"1", b'"x"', b"[]", b"true"])
@@ -222,14 +222,14 @@ def test_a_config_is_judged_by_those_who_use_it() -> None:
     body = b'{"records":[{"data":1}],"config":{"nope":1}}'
     assert one(body).config == b'{"nope":1}'
     with pytest.raises(ApiError, match='unknown: "nope"'):
-        codec.explain(body, Misnamed.refuse)
+        codec.explain(body, UnknownFields.refuse)
 
 
 def test_so_is_the_length_of_a_key() -> None:
     body = b'{"records":[{"data":1}],"idempotency_key":"%b"}' % (b"k" * 257)
     assert len(one(body).key) == 257
     with pytest.raises(ApiError, match="idempotency_key must be at most 256 bytes"):
-        codec.explain(body, Misnamed.refuse)
+        codec.explain(body, UnknownFields.refuse)
 
 
 # --- large bodies -----------------------------------------------------------------------------------------

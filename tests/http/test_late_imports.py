@@ -99,7 +99,8 @@ sys.meta_path.insert(0, Finder())
 body = b'{{"identity": {{"id": "i", "batch": 0}}, "parts": []}}'
 exchange = SimpleNamespace(
     name="s", params=("p",), key=None, body=body, query=lambda name: None,
-    header=lambda name: b"application/vnd.apache.arrow.stream", note=None, refuse_misnamed=lambda: None,
+    header=lambda name: b"application/vnd.apache.arrow.stream", note=lambda fields: None,
+    decode=lambda decoder, body: decoder.read(body), refuse_unknown_fields=lambda: None,
 )
 try:
     asyncio.run(StageRoutes(None, Stages()).{verb}(exchange))

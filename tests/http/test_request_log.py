@@ -42,7 +42,7 @@ ROUTES = {"/quick": quick, "/slow": slow, "/broken": broken, "/stream": stream, 
 
 
 def routes() -> list[Route]:
-    return [Route(method="GET", template=path, handler=handler) for path, handler in ROUTES.items()]
+    return [Route("GET", path, handler, query=("secret",)) for path, handler in ROUTES.items()]
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.append import Append, AppendOp
 from topics.values.errors import ApiError
-from topics.values.misnamed import Misnamed
+from topics.values.unknown_fields import UnknownFields
 
 
 @dataclass
@@ -47,9 +47,9 @@ class ByHand(Append):
         key: bytes | None = None,
         *,
         may_configure: bool = True,
-        misnamed: Misnamed | None = None,
+        unknown_fields: UnknownFields | None = None,
     ) -> None:
-        super().__init__(name, body, key=key, misnamed=misnamed)
+        super().__init__(name, body, key=key, unknown_fields=unknown_fields)
         self._done = done
         self._fail = fail
         self._may_configure = may_configure
@@ -98,7 +98,7 @@ def append(
 
 def write_of(body: bytes) -> codec.Write:
     """The records of a body; raises if it has a mistake."""
-    return codec.explain(body, Misnamed.refuse)
+    return codec.explain(body, UnknownFields.refuse)
 
 
 def body_of(*data: object) -> bytes:

@@ -23,18 +23,22 @@ from topics.values import (
     MAX_IDEMPOTENCY_KEY_BYTES,
     UNDECODABLE,
     ApiError,
-    Form,
     Note,
+    StrictDecoder,
     invalid,
     require_utf8,
 )
+from topics.values import explain as explain_names
 
 
 class _Records(msgspec.Struct, gc=False):
     records: list[Raw] = []
 
 
-_FORMS: dict[bool, Form[AppendBody]] = {False: Form(AppendBody), True: Form(PublishBody)}
+_DECODERS: dict[bool, StrictDecoder[AppendBody]] = {
+    False: StrictDecoder(AppendBody),
+    True: StrictDecoder(PublishBody),
+}
 _decode_records = msgspec.json.Decoder(_Records).decode
 _INDEX = re.compile(r"records\[(\d+)\]")
 _encode = msgspec.json.encode
@@ -89,19 +93,19 @@ def _shifted(error: ApiError, first: int) -> ApiError:
 
 
 def _decode(body: bytes, note: Note, publish: bool) -> tuple[AppendBody, Options]:
-    form = _FORMS[publish]
+    decoder = _DECODERS[publish]
     try:
         text = compact(body)
         options = decode_options(text, publish)
         if not options.config:
-            return form.decode(text), options
+            return decoder.decode_checked(text), options
     except (ApiError, *UNDECODABLE):
         pass
     # Only now the names are looked at one by one. In a record, a duplicate name alone is no mistake.
-    text = form.cleared(body, note)
+    text = explain_names(body, decoder).tell(note)
     if _count_records(text) > MAX_BATCH_RECORDS:
         raise too_many()
-    request = form.decode(text)
+    request = decoder.decode_checked(text)
     return request, decode_options(text, publish)
 
 

@@ -36,11 +36,12 @@ from topics.values import (
     MAX_SEQ,
     UNDECODABLE,
     ApiError,
-    Form,
-    Misnamed,
+    StrictDecoder,
+    UnknownFields,
     invalid,
     require_utf8,
 )
+from topics.values import explain as explain_names
 
 HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
 Buffer: TypeAlias = "bytes | bytearray | memoryview | array[int]"
@@ -170,7 +171,7 @@ def compact(text: bytes) -> bytes:
 
 
 _NAMES = {
-    publish: Form(
+    publish: StrictDecoder(
         msgspec.defstruct(
             "Names", [(name, Raw, NOTHING) for name in kind.__struct_fields__], forbid_unknown_fields=True
         )
@@ -186,7 +187,7 @@ def decode_options(text: bytes, publish: bool) -> Options:
         raise invalid("unknown names")
     # Brackets, names, values and the characters between them: this length leaves no room for duplicates.
     if len(text) != 1 + sum([len(name) + len(value) + 4 for name, value in members.items()]):
-        form.cleared(text, Misnamed.refuse)
+        explain_names(text, form).tell(UnknownFields.refuse)
     options = _decode_options(text)
     if len(options.config) and options.config != _NULL and bytes(options.config)[:1] != b"{":
         raise invalid("config must be an object")

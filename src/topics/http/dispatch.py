@@ -9,7 +9,7 @@ from topics.http.admission.admit import admit, require_body_type, take_place, to
 from topics.http.admission.callers import Preflight
 from topics.http.request_body import Gunzip, is_compressed, refuse_unread, shrink
 from topics.http.response_heads import JSON
-from topics.values import ApiError
+from topics.values import ApiError, Refused
 
 if TYPE_CHECKING:
     from topics.http.context import WireContext
@@ -62,8 +62,10 @@ def handle(context: "WireContext", exchange: "Exchange") -> None:
         # Everything about a known head but the size of the body was looked at before.
         if known is None or not known.is_plain or len(exchange.body) > LARGE_BYTES:
             _handle_carefully(context, exchange, route)
+        elif route.enter is not None:
+            route.enter(exchange, exchange.name, len(exchange.body), _call)
         else:
-            route.handler(exchange)
+            _call(exchange)
     except Exception as error:
         exchange.fail_with(error)
     held_s = perf_counter() - started
@@ -87,10 +89,37 @@ def _handle_carefully(context: "WireContext", exchange: "Exchange", route: "Rout
         refuse_unread(exchange)
     if len(body) > LARGE_BYTES and not route.takes_large:
         exchange.run(_handle_large(exchange, route))
-    elif route.is_async:
-        exchange.run(route.handler(exchange))  # type: ignore[arg-type]
     else:
-        route.handler(exchange)
+        _enter(exchange, route)
+
+
+def _enter(exchange: "Exchange", route: "Route") -> None:
+    """Call the handler when the log admits the request."""
+    if route.enter is not None and len(exchange.body) <= LARGE_BYTES:
+        route.enter(exchange, exchange.name, len(exchange.body), _call)
+    else:
+        _call(exchange)
+
+
+def _call(exchange: "Exchange") -> None:
+    """Decode the body and call the handler."""
+    route = exchange.route
+    assert route is not None
+    decoder = route.decoder
+    if decoder is None:
+        work = route.handler(exchange)
+    else:
+        body = exchange.body
+        if body or route.default is None:
+            try:
+                content = decoder.decode(body)
+            except Refused:
+                content = exchange.explain(decoder, body)
+        else:
+            content = route.default
+        work = route.handler(exchange, content)
+    if work is not None:
+        exchange.run(work)
 
 
 def _handle_later(context: "WireContext", exchange: "Exchange") -> None:
@@ -103,7 +132,8 @@ def _handle_later(context: "WireContext", exchange: "Exchange") -> None:
 
 async def _handle_large(exchange: "Exchange", route: "Route") -> None:
     await shrink(exchange)
-    await _call_handler(exchange, route)
+    if not exchange.closed:
+        _enter(exchange, route)
 
 
 async def _handle_compressed(context: "WireContext", exchange: "Exchange", route: "Route") -> None:
@@ -126,15 +156,6 @@ async def _handle_compressed(context: "WireContext", exchange: "Exchange", route
     if len(exchange.body) > context.small_body_bytes:
         exchange.take_room(context.request_room, exchange.received + len(exchange.body))
     if len(exchange.body) > LARGE_BYTES and not route.takes_large:
-        await _handle_large(exchange, route)
-    else:
-        await _call_handler(exchange, route)
-
-
-async def _call_handler(exchange: "Exchange", route: "Route") -> None:
-    if exchange.closed:
-        return
-    if route.is_async:
-        await route.handler(exchange)  # type: ignore[misc]
-    else:
-        route.handler(exchange)
+        await shrink(exchange)
+    if not exchange.closed:
+        _enter(exchange, route)

@@ -24,7 +24,7 @@ from topics.http.request_log import log_fields
 from topics.http.response_heads import EVENTS, JSON, HeaderList
 from topics.http.stream import OpenStream, Stream, StreamOutput, UpgradeChannel, Upgraded
 from topics.storage import is_full
-from topics.values import ApiError, Misnamed, OutcomeUnknown, short_of_memory
+from topics.values import ApiError, OutcomeUnknown, short_of_memory
 from topics.values.holding import TimedSteps
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Exchange(Request):
         self.headers = headers
         self.body = body
         self.received = len(body)
-        self.misnamed = None
+        self.unknown_fields = None
         self.page = None
         self.allow = b""
         self.started = 0.0
@@ -194,6 +194,10 @@ class Exchange(Request):
         channel = self._channel
         if channel is None:
             return
+        if self.unknown_fields is not None:
+            # The handler has only read, and nothing was wrong with the request but these.
+            self.fail(self.unknown_fields.refusal())
+            return
         if len(body) >= LEAST_BYTES and b"accept-encoding" in self.headers:
             encoding = self._encoding()
             if encoding:
@@ -252,8 +256,8 @@ class Exchange(Request):
         channel = self._channel
         if channel is None:
             return
-        if self.misnamed is not None:
-            self.misnamed.mention_in(error)
+        if self.unknown_fields is not None:
+            self.unknown_fields.mention_in(error)
         status = status or error.status
         channel.context.request_log.failed(self, error, status, self._closers is not None)
         self._take_channel()
@@ -297,11 +301,9 @@ class Exchange(Request):
             failure.__cause__ = error
             self.fail(failure)
 
-    def note(self, misnamed: Misnamed) -> None:
-        if self._channel is not None and self._channel.context.ignores_unknown:
-            misnamed.forget_unknown()
-        if misnamed:
-            super().note(misnamed)
+    @property
+    def ignores_unknown(self) -> bool:
+        return self._channel is not None and self._channel.context.ignores_unknown
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back when the client goes away before the reply; at once, if it has gone."""

@@ -90,7 +90,7 @@ class KnownHeads:
         if route is None or not route.counted or not request.handled or not request.plain:
             return
         # Its query was looked at, and nothing in it is unknown: so it will be next time.
-        if request.misnamed is not None:
+        if request.unknown_fields is not None:
             return
         if not request.received or any(name in headers for name in _UNREPEATABLE):
             return

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections import Counter
 from time import perf_counter
-from typing import overload
+from typing import TypeVar, overload
 from urllib.parse import parse_qsl
 
 from topics.http.admission.auth import ApiKey
@@ -16,8 +16,9 @@ from topics.http.admission.callers import page_headers
 from topics.http.admission.limits import RequestRoom
 from topics.http.response_heads import HeaderList
 from topics.http.routing import Match, Route, path_of
-from topics.values import Misnamed, invalid
+from topics.values import Refused, StrictDecoder, UnknownFields, explain, invalid
 
+Body = TypeVar("Body")
 _TRUE = ("true", "1")
 _FALSE = ("false", "0")
 _MOST_DIGITS = 40
@@ -33,7 +34,45 @@ _NO_TRACE = "0" * 32
 _PLACE, _ROOM = 1, 2
 
 
-class Request:
+class StrictInput:
+    """A request or a message. Its unknown and duplicate names are refused when nothing else is wrong."""
+
+    __slots__ = ("unknown_fields",)
+
+    unknown_fields: UnknownFields | None
+
+    @property
+    def ignores_unknown(self) -> bool:
+        """Whether the server is set to ignore unknown names."""
+        raise NotImplementedError
+
+    def note(self, fields: UnknownFields) -> None:
+        """Keep the names for a refusal, or for the mention in another mistake."""
+        if self.ignores_unknown:
+            fields.ignore_unknown()
+        if self.unknown_fields is not None:
+            self.unknown_fields.join(fields)
+        elif fields:
+            self.unknown_fields = fields
+
+    def refuse_unknown_fields(self) -> None:
+        """Raise the refusal, before the request has an effect."""
+        if self.unknown_fields is not None:
+            raise self.unknown_fields.refusal()
+
+    def decode(self, decoder: StrictDecoder[Body], body: bytes) -> Body:
+        """Decode a body. Raises `invalid_request`; unknown and duplicate names are noted and left out."""
+        try:
+            return decoder.decode(body)
+        except Refused:
+            return self.explain(decoder, body)
+
+    def explain(self, decoder: StrictDecoder[Body], body: bytes) -> Body:
+        """Decode a body that the decoder has refused, but for its unknown and duplicate names."""
+        return decoder.decode_checked(explain(body, decoder).tell(self.note))
+
+
+class Request(StrictInput):
     """The fields are set by the exchange: a constructor here would be one more call for each request."""
 
     __slots__ = (
@@ -46,7 +85,6 @@ class Request:
         "headers",
         "key",
         "method_bytes",
-        "misnamed",
         "name",
         "page",
         "params",
@@ -73,8 +111,6 @@ class Request:
     started: float
     # The usual head will do for its answer.
     plain: bool
-    # Names in its query and its body that its route does not know, or that come twice.
-    misnamed: Misnamed | None
     # Methods of a path that does not know this one.
     allow: bytes
     # The origin of a page from elsewhere that may read the answer.
@@ -162,43 +198,21 @@ class Request:
     def replace_body(self, body: bytes) -> None:
         self.body = body
 
-    # What it names
+    # Unknown and duplicate names
 
     def note_query(self) -> None:
-        """Once its route is known: are all parameters in its query, and each once?"""
+        """Note parameters of the query that the route does not know, or that occur twice."""
         assert self.route is not None
         known, pairs = self.route.known_query, self._query_pairs()
         self._query = dict(reversed(pairs))
         names = [name for name, _ in pairs]
-        misnamed = Misnamed()
-        if not self._query.keys() <= known:
-            misnamed.note_unknown([name for name in names if name not in known], known)
+        fields = UnknownFields.among(names, known)
         if len(self._query) < len(names):
-            self._note_repeated(names, misnamed)
-        if misnamed:
-            self.note(misnamed)
-
-    def _note_repeated(self, names: list[str], misnamed: Misnamed) -> None:
-        """Of two values that differ, only one could count, and nobody would be told which.
-
-        Of several tokens the first counts: it says who asks, not what for.
-        """
-        assert self.route is not None
-        for name, times in Counter(names).items():
-            if times > 1 and name in self.route.query and name not in self.route.repeatable:
-                misnamed.note_duplicate(name)
-
-    def note(self, misnamed: Misnamed) -> None:
-        """To be told with any other mistake, and otherwise when there is no other."""
-        if self.misnamed is None:
-            self.misnamed = misnamed
-        else:
-            self.misnamed.join(misnamed)
-
-    def refuse_misnamed(self) -> None:
-        """Asked by every handler when nothing else is wrong, and nothing has been done."""
-        if self.misnamed is not None:
-            raise self.misnamed.refusal()
+            # Of several tokens the first one counts: a token says who asks, not what for.
+            for name, times in Counter(names).items():
+                if times > 1 and name in self.route.query and name not in self.route.repeatable:
+                    fields.add_duplicate(name)
+        self.note(fields)
 
     # Its place among those of its key, and its room in memory
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from topics.codec import LARGE_BYTES, compact_in_steps
 from topics.http.admission.admit import require_type, too_large
-from topics.values import MIB, UNDECODABLE, ApiError, Misnamed, invalid
+from topics.values import MIB, UNDECODABLE, ApiError, UnknownFields, invalid
 
 if TYPE_CHECKING:
     from topics.http.request import Request
@@ -47,9 +47,7 @@ def refuse_unread(request: "Request") -> None:
             return
         raise invalid("this path takes no body, and this one is not a JSON object") from None
     if names:
-        misnamed = Misnamed()
-        misnamed.note_unknown(names, ())
-        request.note(misnamed)
+        request.note(UnknownFields.among(names, ()))
 
 
 async def shrink(request: "Request") -> None:

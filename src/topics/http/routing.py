@@ -8,11 +8,14 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from topics.http.admission.address import without_base
-from topics.values import LATENCY_BOUNDS_S, Histogram
+from topics.values import LATENCY_BOUNDS_S, Histogram, StrictDecoder
 from topics.values.holding import Holds
 
-# It takes an exchange, which knows its route and is not known here.
-Handler = Callable[[Any], None] | Callable[[Any], Coroutine[Any, Any, None]]
+# Takes an `Exchange`, and the decoded body if the route `accepts` one.
+Handler = Callable[..., None] | Callable[..., Coroutine[Any, Any, None]]
+# Takes an `Exchange`, the name in its path, the size of its body, and a function that is called with the
+# exchange when its turn comes.
+Enter = Callable[[Any, str, int, Callable[[Any], None]], None]
 # Path parameters that are names of topics, routers or pipelines, and so fall under a key's prefixes.
 _RESTRICTED = ("topic", "router", "q", "pipeline")
 _REMEMBERED_TARGETS = 8192
@@ -42,6 +45,10 @@ class Route:
     # All of these scopes are needed; 0 needs just a valid key.
     scopes: int = 0
     body: Body = Body.IGNORED
+    # What a body is decoded to; None for a handler that decodes by itself.
+    accepts: type | None = None
+    # Admission of the log, for requests that may have to wait for their turn. Large bodies do not pass it.
+    enter: Enter | None = None
     # Names of the query parameters it looks at.
     query: tuple[str, ...] = ()
     # Those of them that may come several times.
@@ -70,6 +77,9 @@ class Route:
     # The same, with those that any such route has.
     known_query: frozenset[str] = field(init=False)
     takes_body: bool = field(init=False)
+    decoder: StrictDecoder[Any] | None = field(init=False)
+    # What an empty body means, if the route accepts one.
+    default: Any = field(init=False)
     # Takes a place among the requests a key may have in flight.
     counted: bool = field(init=False)
     # How long its requests took, by class of status.
@@ -84,6 +94,10 @@ class Route:
             of_all += ("ticket", "last_event_id")
         object.__setattr__(self, "known_query", frozenset((*self.query, *of_all)))
         object.__setattr__(self, "takes_body", self.body is not Body.IGNORED)
+        decoder: StrictDecoder[Any] | None = None if self.accepts is None else StrictDecoder(self.accepts)
+        object.__setattr__(self, "decoder", decoder)
+        is_optional = self.accepts is not None and self.body is Body.OPTIONAL
+        object.__setattr__(self, "default", self.accepts() if is_optional else None)  # type: ignore[misc]
         object.__setattr__(self, "takes_large", self.takes_large or self.arrow)
         object.__setattr__(self, "counted", not (self.event_stream or self.websocket or self.always_open))
         object.__setattr__(self, "timings", latencies())

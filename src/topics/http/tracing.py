@@ -7,7 +7,7 @@ Off by default, and then none of this is imported. Where spans go, and which, is
 variables to say.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread
@@ -54,10 +54,10 @@ class Tracing:
         return [route if route.is_async else self._noting(route) for route in routes]
 
     def _noting(self, route: Route) -> Route:
-        handler: Callable[[Exchange], Any] = route.handler
+        handler = route.handler
 
-        def noting(exchange: Exchange) -> None:
-            handler(exchange)
+        def noting(exchange: Exchange, *body: Any) -> None:
+            handler(exchange, *body)
             if not exchange.answered and not exchange.parked:
                 self._handed_over[exchange] = time_ns()
 

@@ -2,7 +2,7 @@
 
     flags, environment, topics.toml -> Settings
     request body -> TopicConfig          measurements -> Histogram
-    a rule that was broken -> ApiError (rendered once, at the edge); names that do not belong -> Misnamed
+    a rule that was broken -> ApiError (rendered once, at the edge); names that do not belong -> UnknownFields
     the time of day -> Clock, of which tests have one that moves when told to
 
 Every other room may import from here; this one imports nothing of ours.
@@ -37,7 +37,6 @@ from topics.values.errors import (
     short_of_memory,
     topic_not_found,
 )
-from topics.values.forms import UNDECODABLE, Form, Note, has_no_twins, undecodable
 from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
 from topics.values.key_entries import (
     KEY_NAME,
@@ -47,7 +46,6 @@ from topics.values.key_entries import (
     parse_key_file,
     parse_keys,
 )
-from topics.values.misnamed import Misnamed
 from topics.values.names import is_topic_name, require_router_name, require_topic_name, require_utf8
 from topics.values.nearest import did_you_mean, nearest
 from topics.values.settings import (
@@ -76,3 +74,13 @@ from topics.values.settings import (
     Settings,
 )
 from topics.values.settings_reader import Configuration, SettingsReader, variable
+from topics.values.strict import (
+    UNDECODABLE,
+    Note,
+    Refused,
+    StrictDecoder,
+    explain,
+    has_no_duplicates,
+    undecodable,
+)
+from topics.values.unknown_fields import UnknownFields

@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from topics.values.errors import invalid
-from topics.values.forms import Form, Note
-from topics.values.misnamed import Misnamed
 from topics.values.names import is_topic_name
+from topics.values.strict import StrictDecoder
 
 FRESH = 500
 HALF_LIFE_MS = 30_000
@@ -62,13 +61,13 @@ class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False, forbid_unknow
 _UNSIGNED = [field.name for field in msgspec.structs.fields(TopicConfig) if field.type is int]
 # Pulled into range however large, never refused for it; priority likewise, in both directions.
 _CLAMPED = ("lease_ms", "claim_jitter_ms")
-_form = Form(ConfigBody)
+_decoder = StrictDecoder(ConfigBody)
 DEFAULT_CONFIG = TopicConfig()
 
 
-def parse_config(body: bytes, note: Note = Misnamed.refuse) -> TopicConfig:
+def parse_config(body: bytes) -> TopicConfig:
     """A config object as JSON; raises `invalid_request` on any wrong type, word or range."""
-    return resolve_config(_form.read(body, note))
+    return resolve_config(_decoder.read(body))
 
 
 def resolve_config(body: ConfigBody) -> TopicConfig:

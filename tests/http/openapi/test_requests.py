@@ -12,6 +12,7 @@ import msgspec
 
 import topics.http.routes
 from tests.http.openapi.described import JSON, Described
+from tests.http.streaming import RunningApp
 from topics.codec.append_body import AppendBody, Line, PublishBody
 from topics.flow.pipelines import MAX_WHY_BYTES
 from topics.http.routes import socket
@@ -19,8 +20,8 @@ from topics.http.routes.fields import DEFAULT_PAGE, MAX_PAGE
 from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
 from topics.http.routes.subscriptions import HEARTBEAT_MS_RANGE
 from topics.log import MAX_BUCKETS
+from topics.values import StrictDecoder
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
-from topics.values.forms import Form
 from topics.values.settings import (
     DEFAULT_LIMIT,
     MAX_BATCH_RECORDS,
@@ -148,31 +149,37 @@ MORE = {*LIMITING, "description", "pattern", "enum", "prefixItems", OUR_DEFAULT,
 ANYTHING = {"description": "any"}
 
 
-def decoded_types() -> set[Any]:
-    """What the decoders in the modules of the routes decode to."""
+def decoded_types(app: RunningApp) -> set[Any]:
+    """What the routes accept, and what the decoders in their modules decode to."""
     for module in pkgutil.walk_packages(topics.http.routes.__path__, "topics.http.routes."):
         importlib.import_module(module.name)
     modules = [module for name, module in sys.modules.items() if name.startswith("topics.http.routes.")]
-    return {found.kind for module in modules for found in vars(module).values() if isinstance(found, Form)}
+    decoders = [found for module in modules for found in vars(module).values()]
+    accepted = {route.accepts for route in app.app.server.routes if route.accepts is not None}
+    return accepted | {found.kind for found in decoders if isinstance(found, StrictDecoder)}
 
 
 COMMANDS = {socket._Ping, socket._Subscribe, socket._Unsubscribe}
-# Decoded outside the modules of the routes: a config where configs are, an append in the codec.
-ELSEWHERE = {"ConfigBody": ConfigBody, "WriteBody": AppendBody}
+# Decoded in the codec.
+ELSEWHERE = {"WriteBody": AppendBody}
 
 
-def test_every_body_is_one_that_is_decoded_and_the_other_way_round(described: Described) -> None:
+def test_every_body_is_one_that_is_decoded_and_the_other_way_round(
+    described: Described, shared_app: RunningApp
+) -> None:
     told = {
         body["content"][JSON]["schema"]["$ref"].rpartition("/")[2]
         for operation in described.by_route.values()
         if (body := operation.get("requestBody")) and JSON in body["content"]
     }
-    bodies = {decoded.__name__ for decoded in decoded_types() - COMMANDS}
+    bodies = {decoded.__name__ for decoded in decoded_types(shared_app) - COMMANDS}
     assert bodies | set(ELSEWHERE) == told
 
 
-def test_bodies_have_the_fields_types_and_defaults_that_are_decoded(described: Described) -> None:
-    types = [*(decoded_types() - COMMANDS), ConfigBody]
+def test_bodies_have_the_fields_types_and_defaults_that_are_decoded(
+    described: Described, shared_app: RunningApp
+) -> None:
+    types = [*(decoded_types(shared_app) - COMMANDS - {ConfigBody}), ConfigBody]
     _, schemas = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}", schema_hook=lambda _: ANYTHING
     )

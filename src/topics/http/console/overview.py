@@ -179,7 +179,6 @@ class OverviewRoutes:
         find, kind = (exchange.query("find") or "").lower(), exchange.query("type")
         if kind not in (None, "log", "queue"):
             raise invalid("type must be log or queue")
-        exchange.refuse_misnamed()
         attention = await self._attention.items(exchange.key)
         key, engine = exchange.key, self._engine
         found = (

@@ -55,7 +55,6 @@ class Metrics:
         return [Route("GET", "/v0/metrics", self.show, scopes=READ, always_open=True)]
 
     async def show(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
         scrape = await Scrape.of(self._engine, exchange.key, MAX_TOPICS_SHOWN)
         if b"application/json" in exchange.headers.get(b"accept", b"").lower():
             exchange.reply(msgspec.json.encode(self.as_json(scrape)))

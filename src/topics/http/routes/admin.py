@@ -6,19 +6,15 @@ import msgspec
 
 from topics.http.admission.auth import ADMIN
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import decode
 from topics.http.routes.service import answer
 from topics.http.routing import Body, Route
 from topics.keep.backup_holds import BackupHold
 from topics.node.node import Node
-from topics.values import ApiError, Form
+from topics.values import ApiError
 
 
 class PurgeBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     topics: list[str] | None = None
-
-
-_purge = Form(PurgeBody)
 
 
 class AdminRoutes:
@@ -29,7 +25,7 @@ class AdminRoutes:
         purge, hold = "/v0/admin/purge", "/v0/admin/backup"
         common: dict[str, Any] = {"scopes": ADMIN, "all_names": True}
         return [
-            Route("POST", purge, self.start_purge, body=Body.OPTIONAL, **common),
+            Route("POST", purge, self.start_purge, body=Body.OPTIONAL, accepts=PurgeBody, **common),
             Route("GET", purge + "/:purge", self.show_purge, **common),
             Route("POST", hold, self.hold, **common),
             Route("POST", hold + "/:hold/renew", self.renew, **common),
@@ -38,24 +34,22 @@ class AdminRoutes:
 
     # --- purge ------------------------------------------------------------------------------------------
 
-    def start_purge(self, exchange: Exchange) -> None:
-        body = decode(exchange, _purge) if exchange.body else PurgeBody()
+    def start_purge(self, exchange: Exchange, body: PurgeBody) -> None:
         for name in body.topics or ():
             self._node.engine.require(name)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         answer(exchange, self._node.purges.start(body.topics).shown(), 202)
 
     def show_purge(self, exchange: Exchange) -> None:
         purge = self._node.purges.find(exchange.name)
         if purge is None:
             raise ApiError("not_found", "no such purge; those of earlier runs of the server are forgotten")
-        exchange.refuse_misnamed()
         answer(exchange, purge.shown())
 
     # --- backup -----------------------------------------------------------------------------------------
 
     async def hold(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         hold = await self._node.holds.take()
         identity = self._node.home.identity
         body = {
@@ -76,12 +70,12 @@ class AdminRoutes:
         hold = self._node.holds.find(exchange.name)
         if hold is None:
             raise ApiError("not_found", "no such hold; its lease may have run out")
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         self._node.holds.renew(exchange.name)
         answer(exchange, _lease(hold))
 
     def release(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         answer(exchange, {"hold": exchange.name, "released": self._node.holds.release(exchange.name)})
 
 

@@ -13,7 +13,7 @@ from topics.http.response_heads import ARROW
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Body, Route
 from topics.log import Append, AppendOp, Topic, check_key
-from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
+from topics.values import ApiError, OutcomeUnknown, UnknownFields, invalid
 
 if TYPE_CHECKING:
     from topics.codec import Write
@@ -90,10 +90,10 @@ class BatchAppend(Append):
         write: "Write",
         key: bytes | None,
         create: bool | None,
-        misnamed: Misnamed | None,
+        unknown_fields: UnknownFields | None,
         result: "asyncio.Future[Committed]",
     ) -> None:
-        super().__init__(name, write=write, key=key, create=create, misnamed=misnamed)
+        super().__init__(name, write=write, key=key, create=create, unknown_fields=unknown_fields)
         self._result = result
 
     def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
@@ -156,7 +156,7 @@ class BulkAppend:
         result: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
         # The index is part of the key: a retry repeats exactly the batches that were committed.
         key = None if self._key is None else b"%b\0%d" % (self._key, index)
-        request = BatchAppend(exchange.name, write, key, self._create, exchange.misnamed, result)
+        request = BatchAppend(exchange.name, write, key, self._create, exchange.unknown_fields, result)
         # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
         is_patient = bool(self._submitted)
         is_new = service.engine.find(exchange.name) is None
@@ -237,11 +237,7 @@ def note_columns(exchange: Exchange, known: Collection[str]) -> None:
     """
     from topics.log.write.arrow_batch import column_names
 
-    unknown = [name for name in column_names(exchange.body) if name not in known]
-    if unknown:
-        misnamed = Misnamed()
-        misnamed.note_unknown(unknown, known)
-        exchange.note(misnamed)
+    exchange.note(UnknownFields.among(column_names(exchange.body), known))
 
 
 def create_flag(exchange: Exchange) -> bool | None:

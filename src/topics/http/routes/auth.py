@@ -9,17 +9,13 @@ from topics.http.admission.address import parse_base_path
 from topics.http.admission.admit import check_rights
 from topics.http.admission.auth import LIFETIME_S, SCOPES, ApiKey, Tickets
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import decode
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Body, Match, Route
-from topics.values import Form, invalid
+from topics.values import invalid
 
 
 class TicketBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     path: str
-
-
-_ticket = Form(TicketBody)
 
 
 class AuthRoutes:
@@ -32,17 +28,16 @@ class AuthRoutes:
     def routes(self) -> list[Route]:
         # What the key has to be good for is decided by the path that is asked for.
         return [
-            Route("POST", "/v0/tickets", self.issue, body=Body.REQUIRED),
+            Route("POST", "/v0/tickets", self.issue, body=Body.REQUIRED, accepts=TicketBody),
             # Any key may ask about itself.
             Route("GET", "/v0/whoami", self.whoami),
         ]
 
     def whoami(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
         answer(exchange, about_key(exchange.key))
 
-    def issue(self, exchange: Exchange) -> None:
-        path = decode(exchange, _ticket).path
+    def issue(self, exchange: Exchange, body: TicketBody) -> None:
+        path = body.path
         target = path.encode()
         match = self._find(b"GET", target)
         if not (path.startswith("/") and path.isascii() and path.isprintable()):
@@ -51,7 +46,7 @@ class AuthRoutes:
             raise invalid("path must be that of an event stream")
         if exchange.key is not None:
             check_rights(exchange.key, match)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         ticket = self.tickets.issue(exchange.key, target)
         expires_ms = self._service.engine.now() + int(LIFETIME_S * 1000)
         answer(exchange, {"ticket": ticket, "expires_ms": expires_ms})

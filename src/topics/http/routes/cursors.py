@@ -13,7 +13,6 @@ from topics.http.exchange import Exchange
 from topics.http.routes.fields import (
     PAGING,
     cursor_after,
-    decode,
     page_size,
     start_of_page,
     unsigned,
@@ -22,7 +21,7 @@ from topics.http.routes.fields import (
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Body, Route
 from topics.log import Topic
-from topics.values import ApiError, Form, invalid, topic_not_found
+from topics.values import ApiError, invalid, topic_not_found
 
 # Between the name of a topic and that of a consumer, in a place in the list. Neither can have it.
 _BETWEEN = "/"
@@ -35,9 +34,6 @@ MOST_LOOKED_AT = 10_000
 class CursorBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     seq: int
     epoch: int | UnsetType = UNSET
-
-
-_cursor = Form(CursorBody)
 
 
 class CursorRoutes:
@@ -53,7 +49,7 @@ class CursorRoutes:
             Route("GET", "/v0/cursors", self.list_everywhere, scopes=READ, query=("consumer", *PAGING)),
             Route("GET", every, self.list, scopes=READ),
             Route("GET", one, self.show, scopes=READ),
-            Route("PUT", one, self.put, scopes=WRITE, body=Body.REQUIRED),
+            Route("PUT", one, self.put, scopes=WRITE, body=Body.REQUIRED, accepts=CursorBody),
             Route("DELETE", one, self.drop, scopes=WRITE),
         ]
 
@@ -66,7 +62,6 @@ class CursorRoutes:
         prefixes = _prefixes(exchange.key, exchange.query("prefix") or "")
         found = chain(*(self._cursors.walk(topic, consumer, prefix=one, only=only) for one in prefixes))
         size = page_size(exchange)
-        exchange.refuse_misnamed()
         shown: list[dict[str, Any]] = []
         body: dict[str, Any] = {"cursors": shown}
         for looked_at, (name, cursor) in enumerate(found):
@@ -105,8 +100,7 @@ class CursorRoutes:
             raise ApiError("not_found", f'no cursor named "{consumer}"', {"consumer": consumer})
         answer(exchange, {"topic": exchange.name, **_entry(topic, cursor)})
 
-    def put(self, exchange: Exchange) -> None:
-        body = decode(exchange, _cursor)
+    def put(self, exchange: Exchange, body: CursorBody) -> None:
         seq = unsigned(body.seq, "seq")
         epoch = unsigned_or_none(body.epoch, "epoch")
         topic = self._service.current_topic(exchange)
@@ -132,7 +126,7 @@ class CursorRoutes:
             return self._service.current_topic(exchange)
         if not self._cursors.of(exchange.name):
             raise topic_not_found(exchange.name)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         return None
 
 

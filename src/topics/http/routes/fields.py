@@ -21,19 +21,10 @@ from topics.values import (
     MAX_SEQ,
     U64_MAX,
     ApiError,
-    Form,
     invalid,
 )
 
 Body = TypeVar("Body")
-
-
-def decode(exchange: Exchange, form: Form[Body]) -> Body:
-    """Strict decoding of a request body; every way of being wrong is one kind of answer.
-
-    Names that do not belong are noted: the handler has to ask for them when all else is in order.
-    """
-    return form.read(exchange.body, exchange.note)
 
 
 def wants_only_new(exchange: Exchange) -> bool:

@@ -7,19 +7,15 @@ import msgspec
 from topics.flow.pipelines import Pipelines, Report
 from topics.http.admission.auth import READ, WRITE
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import PAGING, decode, page, start_of_page
+from topics.http.routes.fields import PAGING, page, start_of_page
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Body, Route
-from topics.values import Form
 
 
 class PipelineBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     state: str
     kind: str = "pipeline"
     why: str | None = None
-
-
-_pipeline = Form(PipelineBody)
 
 
 class PipelineRoutes:
@@ -31,7 +27,7 @@ class PipelineRoutes:
         one = "/v0/pipelines/:pipeline"
         return [
             Route("GET", "/v0/pipelines", self.list, scopes=READ, query=PAGING),
-            Route("PUT", one, self.tell, scopes=WRITE, body=Body.REQUIRED),
+            Route("PUT", one, self.tell, scopes=WRITE, body=Body.REQUIRED, accepts=PipelineBody),
             Route("DELETE", one, self.forget, scopes=WRITE),
         ]
 
@@ -44,12 +40,10 @@ class PipelineRoutes:
             and report.name.startswith(prefix)
             and (key is None or key.allows(report.name))
         )
-        exchange.refuse_misnamed()
         answer(exchange, page(exchange, "pipelines", found, self._entry))
 
-    def tell(self, exchange: Exchange) -> None:
-        body = decode(exchange, _pipeline)
-        exchange.refuse_misnamed()
+    def tell(self, exchange: Exchange, body: PipelineBody) -> None:
+        exchange.refuse_unknown_fields()
 
         def done(report: Report, created: bool) -> None:
             answer(exchange, {**self._entry(report), "created": created}, 201 if created else 200)
@@ -57,7 +51,7 @@ class PipelineRoutes:
         self._pipelines.tell(exchange.name, body.kind, body.state, body.why or "", done, exchange.fail)
 
     def forget(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         name = exchange.name
         self._pipelines.forget(
             name, lambda deleted: answer(exchange, {"pipeline": name, "deleted": deleted}), exchange.fail

@@ -66,7 +66,6 @@ class Probes:
         return int((monotonic() - self._started) * 1000)
 
     def health(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
         answer = {"status": "ok", "version": self._version, "uptime_ms": self.uptime_ms()}
         exchange.reply(msgspec.json.encode(answer))
 
@@ -77,7 +76,6 @@ class Probes:
             raise invalid("for must be writes")
         if not self._readiness.open:
             raise self._readiness.refusal()
-        exchange.refuse_misnamed()
         answer: dict[str, Any] = {"status": "ready"}
         reason = self._writes_off()
         if reason is not None:
@@ -91,7 +89,6 @@ class Probes:
         exchange.reply(msgspec.json.encode(answer))
 
     def openapi(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
         if not self._document:
             self._document = msgspec.json.encode(self._read_document())
         exchange.reply(self._document)
@@ -119,7 +116,6 @@ class InfoRoutes:
         ]
 
     def show(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
         node, off = self._node, self._node.engine.writes_off
         about: dict[str, Any] = {
             "version": topics.__version__,

@@ -38,7 +38,6 @@ from topics.values import (
     MAX_RECORD_BYTES,
     MAX_WAIT_MS,
     ApiError,
-    Form,
     invalid,
     topic_not_found,
 )
@@ -55,9 +54,7 @@ class DiffBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     epoch: int | UnsetType = UNSET
 
 
-_diff = Form(DiffBody)
 _encode = msgspec.json.encode
-_DEFAULT_DIFF = DiffBody()
 _SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) for meta in (False, True)}
 _SHAPES[False, True] = STORED  # the very object, which reads know without asking
 
@@ -68,16 +65,21 @@ class DiffRoutes:
         self._admission = service.admission
 
     def routes(self) -> list[Route]:
-        return [Route("POST", "/v0/topics/:topic/diff", self.diff, scopes=READ, body=Body.OPTIONAL)]
+        return [
+            Route(
+                "POST",
+                "/v0/topics/:topic/diff",
+                self.diff,
+                scopes=READ,
+                body=Body.OPTIONAL,
+                accepts=DiffBody,
+                enter=self._admission.read_in_turn,
+            )
+        ]
 
-    def diff(self, exchange: Exchange) -> None:
-        self._admission.read_in_turn(exchange, exchange.name, len(exchange.body), self._diff)
-
-    def _diff(self, exchange: Exchange) -> None:
-        # Not through `decode`: one call less where most reads come along.
-        body = _diff.read(exchange.body, exchange.note) if exchange.body else _DEFAULT_DIFF
+    def diff(self, exchange: Exchange, body: DiffBody) -> None:
         read = Read(body)
-        if exchange.misnamed is not None:
+        if exchange.unknown_fields is not None:
             self._service.topic(exchange)
         read.answer(self._service, exchange, self._admission.read(exchange.name))
 
@@ -225,14 +227,19 @@ class RecordRoutes:
     def routes(self) -> list[Route]:
         every = "/v0/topics/:topic/records"
         return [
-            Route("GET", every, self.list, scopes=READ, query=QUERY, repeatable=("node",)),
-            Route("GET", every + "/:seq", self.show, scopes=READ),
+            Route(
+                "GET",
+                every,
+                self.list,
+                scopes=READ,
+                query=QUERY,
+                repeatable=("node",),
+                enter=self._admission.read_in_turn,
+            ),
+            Route("GET", every + "/:seq", self.show, scopes=READ, enter=self._service.enter_with_copies),
         ]
 
     def list(self, exchange: Exchange) -> None:
-        self._admission.read_in_turn(exchange, exchange.name, 0, self._list)
-
-    def _list(self, exchange: Exchange) -> None:
         last = exchange.query_number("last")
         read = _read(exchange, last)
         self._service.topic(exchange)
@@ -257,9 +264,6 @@ class RecordRoutes:
         read.answer(self._service, exchange, topic)
 
     def show(self, exchange: Exchange) -> None:
-        self._admission.read_copied(exchange, exchange.name, self._show)
-
-    def _show(self, exchange: Exchange) -> None:
         seq = _seq(exchange.params[0])
         self._service.topic(exchange)
         topic = self._admission.read(exchange.name)

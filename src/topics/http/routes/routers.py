@@ -9,11 +9,11 @@ from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
 from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import PAGING, decode, page, start_of_page, wants_only_new
+from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_new
 from topics.http.routes.service import answer, check_name
 from topics.http.routing import Body, Route
 from topics.log import parse_match
-from topics.values import ApiError, Form, require_router_name
+from topics.values import ApiError, require_router_name
 
 
 class RouterBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -38,9 +38,6 @@ class RouterBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         )
 
 
-_body = Form(RouterBody)
-
-
 class RouterRoutes:
     def __init__(self, routers: Routers, admission: Admission) -> None:
         self._routers = routers
@@ -50,13 +47,12 @@ class RouterRoutes:
         one = "/v0/routers/:router"
         return [
             Route("GET", "/v0/routers", self.list, scopes=READ, query=("source", "dest", "detail", *PAGING)),
-            Route("PUT", one, self.put, scopes=ADMIN, body=Body.REQUIRED),
+            Route("PUT", one, self.put, scopes=ADMIN, body=Body.REQUIRED, accepts=RouterBody),
             Route("GET", one, self.show, scopes=READ),
             Route("DELETE", one, self.drop, scopes=DELETE),
         ]
 
-    def put(self, exchange: Exchange) -> None:
-        body = decode(exchange, _body)
+    def put(self, exchange: Exchange, body: RouterBody) -> None:
         options = body.options()
         require_router_name(exchange.name)
         check_ends(body.source, body.dest)
@@ -78,7 +74,7 @@ class RouterRoutes:
                 exchange.fail,
                 create_dest=body.create_dest,
                 only_new=wants_only_new(exchange),
-                last_check=exchange.refuse_misnamed,
+                last_check=exchange.refuse_unknown_fields,
             )
         except ApiError as error:
             _leave_out_foreign_names(exchange.key, error)
@@ -100,14 +96,13 @@ class RouterRoutes:
             name = exchange.name
             raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
         _require_visible(exchange.key, router)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         return router
 
     def list(self, exchange: Exchange) -> None:
         source, dest = exchange.query("source"), exchange.query("dest")
         prefix, after = exchange.query("prefix") or "", start_of_page(exchange)
         detail = exchange.query_flag("detail", False)
-        exchange.refuse_misnamed()
         routers = (
             router
             for router in self._routers.table.names_after(after, prefix)
@@ -124,7 +119,7 @@ class RouterRoutes:
 
     def drop(self, exchange: Exchange) -> None:
         _require_visible(exchange.key, self._routers.find(exchange.name))
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
 
         def done(deleted: bool) -> None:
             answer(exchange, {"router": exchange.name, "deleted": deleted})

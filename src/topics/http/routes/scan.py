@@ -10,11 +10,11 @@ from topics.http.admission.auth import READ, is_revoked
 from topics.http.exchange import Exchange
 from topics.http.late_imports import load
 from topics.http.response_heads import ARROW
-from topics.http.routes.fields import decode, node_set, unsigned, unsigned_or_none
+from topics.http.routes.fields import node_set, unsigned, unsigned_or_none
 from topics.http.routes.service import Service
 from topics.http.routing import Body, Route
 from topics.log import parse_match
-from topics.values import ApiError, Form, invalid
+from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.http.arrow_stream import ArrowStream
@@ -38,35 +38,41 @@ class ScanBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     epoch: int | UnsetType = UNSET
 
 
-_scan = Form(ScanBody)
-
-
 class ScanRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._engine = service.engine
 
     def routes(self) -> list[Route]:
-        return [Route("POST", "/v0/topics/:topic/scan", self.scan, scopes=READ, body=Body.OPTIONAL)]
+        return [
+            Route(
+                "POST",
+                "/v0/topics/:topic/scan",
+                self.scan,
+                scopes=READ,
+                body=Body.OPTIONAL,
+                accepts=ScanBody,
+                enter=self._service.enter_with_copies,
+            )
+        ]
 
-    async def scan(self, exchange: Exchange) -> None:
+    async def scan(self, exchange: Exchange, body: ScanBody) -> None:
         await load("topics.http.arrow_stream", "topics.log.read.scan")
         from topics.http.arrow_stream import ArrowStream
         from topics.log.read.scan import Scan
 
-        request = _request(decode(exchange, _scan) if exchange.body else ScanBody())
+        request = _request(body)
         self._service.topic(exchange)
-        await self._service.admission.copied(exchange.name)
         topic = self._service.admission.read(exchange.name)
         scan = Scan(self._engine, topic, request)
         stream = ArrowStream(scan.schema, _about(scan))
-        body = _next(scan, stream)
-        while not scan.finished and len(body) < WHOLE_BYTES and scan.scanned < WHOLE_RECORDS:
-            body += _next(scan, stream)
+        piece = _next(scan, stream)
+        while not scan.finished and len(piece) < WHOLE_BYTES and scan.scanned < WHOLE_RECORDS:
+            piece += _next(scan, stream)
         if scan.finished:
-            exchange.reply(body + stream.end(_outcome(scan)), content_type=ARROW)
+            exchange.reply(piece + stream.end(_outcome(scan)), content_type=ARROW)
         else:
-            await _send(exchange, scan, stream, body)
+            await _send(exchange, scan, stream, piece)
 
 
 def _request(body: ScanBody) -> "ScanRequest":

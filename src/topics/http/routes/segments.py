@@ -22,15 +22,14 @@ class SegmentRoutes:
         one = every + "/:snapshot"
         # Files are shared by topics: a reader that may open them may read all of those topics.
         return [
-            Route("GET", every, self.take, scopes=READ, all_names=True),
+            Route(
+                "GET", every, self.take, scopes=READ, all_names=True, enter=self._service.enter_with_copies
+            ),
             Route("POST", one + "/renew", self.renew, scopes=READ, all_names=True),
             Route("DELETE", one, self.release, scopes=READ, all_names=True),
         ]
 
     def take(self, exchange: Exchange) -> None:
-        self._service.admission.read_copied(exchange, exchange.name, self._take)
-
-    def _take(self, exchange: Exchange) -> None:
         self._service.topic(exchange)
         topic = self._service.admission.read(exchange.name)
         view = self._pins.take(topic)

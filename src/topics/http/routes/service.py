@@ -1,6 +1,7 @@
 """A node as route handlers see it, and how answers are timed."""
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -33,11 +34,17 @@ class Service:
         # Long-polls in waiting; they are answered when the server stops.
         self.parked: set[Parked] = set()
 
+    def enter_with_copies(
+        self, exchange: Exchange, name: str, _size: int, work: Callable[[Exchange], None]
+    ) -> None:
+        """Call `work` when the topic has the copies that its routers owe it."""
+        self.admission.read_copied(exchange, name, work)
+
     def topic(self, exchange: Exchange) -> Topic:
         """The topic in the path, for a request with which nothing else is wrong: that it is not there is told
         before what the request misnames."""
         topic = self.engine.require(exchange.name)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         return topic
 
     def current_topic(self, exchange: Exchange) -> Topic:

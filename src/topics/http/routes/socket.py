@@ -28,7 +28,7 @@ from topics.http.routes.subscriptions import Start, Wanted, check_names, open_to
 from topics.http.routing import Route
 from topics.http.sse import REVOKED, Heartbeats
 from topics.http.stream import PING_S
-from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, limit_reached, undecodable
+from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, StrictDecoder, invalid, limit_reached, undecodable
 
 if TYPE_CHECKING:
     from topics.http.websocket import Socket
@@ -74,9 +74,9 @@ class _Publish(msgspec.Struct, gc=False):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
-_ping = Form(_Ping)
-_subscribe = Form(_Subscribe)
-_unsubscribe = Form(_Unsubscribe)
+_ping = StrictDecoder(_Ping)
+_subscribe = StrictDecoder(_Subscribe)
+_unsubscribe = StrictDecoder(_Unsubscribe)
 _publish = msgspec.json.Decoder(_Publish)
 
 
@@ -107,7 +107,7 @@ class SocketRoutes:
         from topics.http.websocket import Socket, accept_token, upgraded
 
         token = accept_token(exchange.headers)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         give_back = self._slots.take(exchange.key)
         socket = Socket(
             self._fanout,
@@ -194,19 +194,19 @@ class SocketRoutes:
     # Commands
 
     def _on_ping(self, socket: "Socket", message: Message) -> None:
-        _ping.read(message.text, message.note)
-        message.refuse_misnamed()
+        message.decode(_ping, message.text)
+        message.refuse_unknown_fields()
         socket.send(b'{"op":"pong","request_id":%b}' % message.request_id)
 
     def _on_subscribe(self, socket: "Socket", message: Message) -> None:
         _need(socket, READ)
-        command = _subscribe.read(message.text, message.note)
+        command = message.decode(_subscribe, message.text)
         starts = dict(command.topics or {})
         if command.topic is not None:
             starts[command.topic] = Start(command.from_seq, command.tail, command.epoch)
         options = command.options(MAX_LIMIT)
         openings = open_topics(
-            self._service, socket.key, starts, message.refuse_misnamed, lenient=command.lenient
+            self._service, socket.key, starts, message.refuse_unknown_fields, lenient=command.lenient
         )
         if len(socket.by_name.keys() | openings.keys()) > MAX_SUBSCRIPTIONS:
             raise limit_reached("max_subscriptions", MAX_SUBSCRIPTIONS)
@@ -216,12 +216,12 @@ class SocketRoutes:
             socket.subscribe(Subscription(socket, name, options, seq=opening.seq, epoch=opening.epoch))
 
     def _on_unsubscribe(self, socket: "Socket", message: Message) -> None:
-        command = _unsubscribe.read(message.text, message.note)
+        command = message.decode(_unsubscribe, message.text)
         names = list(dict.fromkeys([*([command.topic] if command.topic else []), *(command.topics or [])]))
         if not names:
             raise invalid("topic or topics is required")
         check_names(socket.key, names)
-        message.refuse_misnamed()
+        message.refuse_unknown_fields()
         for name in names:
             socket.unsubscribe(name)
         listed = _encode(names)

@@ -16,10 +16,11 @@ import msgspec
 from topics import codec
 from topics.flow.large_appends import append_large
 from topics.http.admission.auth import ADMIN
+from topics.http.request import StrictInput
 from topics.http.routes.service import Service, check_dead_letter
 from topics.http.routes.writes import append_answer
 from topics.log import Append, AppendOp, Topic
-from topics.values import ApiError, Misnamed, OutcomeUnknown, TopicConfig, invalid
+from topics.values import ApiError, OutcomeUnknown, TopicConfig, invalid
 
 if TYPE_CHECKING:
     from topics.http.websocket import Socket
@@ -49,10 +50,10 @@ def error_message(request_id: bytes, code: str, message: str, detail: dict[str, 
     )
 
 
-class Message:
-    """What a client has sent over a socket, and what it names that does not belong there."""
+class Message(StrictInput):
+    """A message of a client over a WebSocket."""
 
-    __slots__ = ("_ignores_unknown", "misnamed", "request_id", "socket", "text")
+    __slots__ = ("_ignores_unknown", "request_id", "socket", "text")
 
     def __init__(self, socket: "Socket", text: bytes, *, ignores_unknown: bool) -> None:
         self._ignores_unknown = ignores_unknown
@@ -60,26 +61,17 @@ class Message:
         self.text = text
         # As the text it came in, to be sent back the same.
         self.request_id = b"null"
-        self.misnamed: Misnamed | None = None
+        self.unknown_fields = None
 
-    def note(self, misnamed: Misnamed) -> None:
-        """To be told with any other mistake, and otherwise when there is no other."""
-        if self._ignores_unknown:
-            misnamed.forget_unknown()
-        if self.misnamed is not None:
-            self.misnamed.join(misnamed)
-        elif misnamed:
-            self.misnamed = misnamed
-
-    def refuse_misnamed(self) -> None:
-        if self.misnamed is not None:
-            raise self.misnamed.refusal()
+    @property
+    def ignores_unknown(self) -> bool:
+        return self._ignores_unknown
 
     def refuse(self, error: Exception) -> None:
         """For what `MISTAKES` lists."""
         mistake = error if isinstance(error, ApiError) else invalid(str(error))
-        if self.misnamed is not None:
-            self.misnamed.mention_in(mistake)
+        if self.unknown_fields is not None:
+            self.unknown_fields.mention_in(mistake)
         code = mistake.code if mistake is error else "invalid_json"
         self.socket.send(error_message(self.request_id, code, mistake.message, mistake.detail))
 
@@ -160,7 +152,7 @@ class SocketAppend(Append):
     __slots__ = ("_publication", "_started")
 
     def __init__(self, publication: Publication, write: codec.Write) -> None:
-        super().__init__(publication.topic, write=write, misnamed=publication.message.misnamed)
+        super().__init__(publication.topic, write=write, unknown_fields=publication.message.unknown_fields)
         self._publication = publication
         self._started = publication.started
 
@@ -180,7 +172,7 @@ class SocketAppend(Append):
 
     def explain(self) -> codec.Write:
         write = self._publication.explain()
-        self.misnamed = self._publication.message.misnamed
+        self.unknown_fields = self._publication.message.unknown_fields
         return write
 
     def check_config(self, config: TopicConfig) -> None:

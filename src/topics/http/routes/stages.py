@@ -12,10 +12,10 @@ from topics.http.admission.auth import WRITE, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.late_imports import load
 from topics.http.routes.arrow_append import COLUMNS, INLINE_BYTES, note_columns, require_arrow
-from topics.http.routes.fields import decode, unsigned
+from topics.http.routes.fields import unsigned
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.routing import Body, Route
-from topics.values import UNDECODABLE, ApiError, Form, invalid, require_topic_name, undecodable
+from topics.values import UNDECODABLE, ApiError, StrictDecoder, invalid, require_topic_name, undecodable
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.
@@ -33,7 +33,7 @@ class CommitBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     topic: str | None = None
 
 
-_commit = Form(CommitBody)
+_commit = StrictDecoder(CommitBody)
 _decode_parts = msgspec.json.Decoder(list[str | int]).decode
 # A letter of a name may be spelled with six.
 _LIMITS = ItemLimits(MAX_PARTS, lambda: _too_many_parts(), 8 * MAX_NAME_BYTES, lambda _: _not_short())
@@ -73,7 +73,7 @@ class StageRoutes:
             await asyncio.to_thread(note_columns, exchange, columns)
         else:
             note_columns(exchange, columns)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         owner = _owner(exchange.key)
         about = await self._stages.put_part(owner, stage, part, exchange.body, default_topic, check)
         topics = sorted(name for name in about.topics if name is not None)
@@ -83,7 +83,7 @@ class StageRoutes:
         if len(exchange.body) > LARGE_BYTES:
             body = await asyncio.to_thread(_decode_in_pieces, exchange)
         else:
-            body = decode(exchange, _commit)
+            body = exchange.decode(_commit, exchange.body)
         if len(body.parts) > MAX_PARTS:
             raise _too_many_parts()
         if body.topic is not None:
@@ -98,14 +98,14 @@ class StageRoutes:
         )
         if len(set(request.parts)) != len(request.parts):
             raise invalid("parts names one part twice")
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         await load(_PARTS)
         committed, deduped = await self._stages.commit(request)
         topics = {written.topic: _range(written) for written in committed.ranges}
         answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
 
     async def drop(self, exchange: Exchange) -> None:
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         await load(_PARTS)
         parts = await self._stages.drop(_owner(exchange.key), exchange.name)
         answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
@@ -113,7 +113,7 @@ class StageRoutes:
 
 def _decode_in_pieces(exchange: Exchange) -> CommitBody:
     cut = cut_out(exchange.body, "parts", _LIMITS)
-    body = _commit.read(cut.around, exchange.note)
+    body = exchange.decode(_commit, cut.around)
     refusal = cut.too_many or cut.too_large
     if refusal is not None:
         raise refusal

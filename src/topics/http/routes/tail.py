@@ -191,7 +191,7 @@ class TailRoutes(EventRoutes):
         present = list(wish.present(self._service.engine, exchange.key))
         if len(wish.names.keys() | set(present)) > MAX_WATCH_TOPICS:
             raise too_many_topics()
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         topics = [self._service.admission.read(name) for name in present]
         give_back = self._slots.take(exchange.key)
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)

@@ -20,13 +20,13 @@ from topics.log import (
     whole,
 )
 from topics.values import (
-    DEFAULT_CONFIG,
+    ConfigBody,
     TopicConfig,
     config_to_json,
     config_warnings,
     eviction_warning,
     invalid,
-    parse_config,
+    resolve_config,
 )
 
 
@@ -39,13 +39,23 @@ class TopicRoutes:
         one = "/v0/topics/:topic"
         return [
             Route("GET", "/v0/topics", self.list, scopes=READ, query=("touch", "detail", *PAGING)),
-            Route("PUT", one, self.put, scopes=ADMIN, body=Body.OPTIONAL, query=("dry_run",)),
-            Route("GET", one, self.show, scopes=READ, query=("touch",)),
+            Route(
+                "PUT",
+                one,
+                self.put,
+                scopes=ADMIN,
+                body=Body.OPTIONAL,
+                accepts=ConfigBody,
+                query=("dry_run",),
+            ),
+            Route(
+                "GET", one, self.show, scopes=READ, query=("touch",), enter=self._service.enter_with_copies
+            ),
             Route("DELETE", one, self.drop, scopes=DELETE, query=("if_empty", "dry_run")),
         ]
 
-    def put(self, exchange: Exchange) -> None:
-        config = parse_config(exchange.body, exchange.note) if exchange.body else DEFAULT_CONFIG
+    def put(self, exchange: Exchange, body: ConfigBody) -> None:
+        config = resolve_config(body)
         check_dead_letter(exchange.key, config)
         name = exchange.name
         warnings = config_warnings(config)
@@ -81,7 +91,7 @@ class TopicRoutes:
             applied,
             exchange.fail,
             only_new=wants_only_new(exchange),
-            last_check=exchange.refuse_misnamed,
+            last_check=exchange.refuse_unknown_fields,
             evicted=evicted,
         )
 
@@ -89,7 +99,7 @@ class TopicRoutes:
         """What it would cost. The topic stays as it is, or is not made."""
         name = exchange.name
         removes = preview_topic(self._engine, name, config, only_new=wants_only_new(exchange))
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         body: dict[str, Any] = {
             "topic": name,
             "created": False,
@@ -102,9 +112,6 @@ class TopicRoutes:
         answer(exchange, body)
 
     def show(self, exchange: Exchange) -> None:
-        self._service.admission.read_copied(exchange, exchange.name, self._show)
-
-    def _show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
         if exchange.query_flag("touch", True):
             self._engine.note_read(topic)
@@ -133,7 +140,7 @@ class TopicRoutes:
         detail = exchange.query_flag("detail", False)
         key, engine = exchange.key, self._engine
         names = engine.names_after(start_of_page(exchange), prefix)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         topics = (engine.by_name[name] for name in names if key is None or key.allows(name))
 
         def entry(topic: Topic) -> dict[str, Any]:
@@ -147,7 +154,7 @@ class TopicRoutes:
     def drop(self, exchange: Exchange) -> None:
         name, if_empty = exchange.name, exchange.query_flag("if_empty", False)
         dry_run = _is_dry_run(exchange)
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         if dry_run:
             self._preview_drop(exchange, if_empty)
             return

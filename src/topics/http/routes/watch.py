@@ -13,7 +13,6 @@ from topics.http.admission.admit import require_event_stream_accepted
 from topics.http.admission.auth import READ, is_revoked, unauthorized
 from topics.http.admission.limits import StreamSlots
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import decode
 from topics.http.routes.service import Service, answer
 from topics.http.routes.subscriptions import (
     DEFAULT_FRAME_BYTES,
@@ -29,7 +28,7 @@ from topics.http.routes.subscriptions import (
 )
 from topics.http.routing import Body, Route
 from topics.http.stream import PATIENCE_S, Stream
-from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError, Form
+from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
 
 
 class WatchBody(Wanted, kw_only=True, gc=False, forbid_unknown_fields=True):
@@ -37,9 +36,6 @@ class WatchBody(Wanted, kw_only=True, gc=False, forbid_unknown_fields=True):
     max_batch_bytes: int = DEFAULT_FRAME_BYTES
     heartbeat_ms: int = DEFAULT_HEARTBEAT_MS
     consistency: Literal["eventual", "strong"] = "eventual"
-
-
-_watch = Form(WatchBody)
 
 
 class WatchRoutes(EventRoutes):
@@ -54,7 +50,15 @@ class WatchRoutes(EventRoutes):
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/v0/watch", self.create, scopes=READ, body=Body.REQUIRED, query=("lenient",)),
+            Route(
+                "POST",
+                "/v0/watch",
+                self.create,
+                scopes=READ,
+                body=Body.REQUIRED,
+                accepts=WatchBody,
+                query=("lenient",),
+            ),
             Route(
                 "GET",
                 "/v0/watch/:wid",
@@ -65,15 +69,14 @@ class WatchRoutes(EventRoutes):
             ),
         ]
 
-    def create(self, exchange: Exchange) -> None:
-        body = decode(exchange, _watch)
+    def create(self, exchange: Exchange, body: WatchBody) -> None:
         options = body.options(DEFAULT_LIMIT, strong=body.consistency == "strong", names_first_gap=True)
         heartbeat_ms = heartbeat_length(body.heartbeat_ms, self._service.settings)
         openings = open_topics(
             self._service,
             exchange.key,
             body.topics,
-            exchange.refuse_misnamed,
+            exchange.refuse_unknown_fields,
             lenient=exchange.query_flag("lenient", False),
         )
         session = self.sessions.create(
@@ -101,7 +104,7 @@ class WatchRoutes(EventRoutes):
         require_event_stream_accepted(exchange)
         if session is None:
             raise ApiError("not_found", "no such watch session")
-        exchange.refuse_misnamed()
+        exchange.refuse_unknown_fields()
         give_back = self._slots.take(exchange.key)
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         WatchStream(self, session, stream, last_event_id(exchange), give_back).start()

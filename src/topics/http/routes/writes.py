@@ -1,6 +1,7 @@
 """Appends and deletes that arrive as JSON, and the answer to an append for every protocol."""
 
 import asyncio
+from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -12,11 +13,11 @@ from topics.flow.large_deletes import Deletions
 from topics.http.admission.auth import ADMIN, DELETE, WRITE
 from topics.http.exchange import Exchange
 from topics.http.known_heads import KEY_HEADER
-from topics.http.routes.fields import check_seqs, decode, unsigned_or_none
+from topics.http.routes.fields import check_seqs, unsigned_or_none
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.routing import Body, Route
 from topics.log import Append, AppendOp, DeleteOutcome, Topic, parse_match
-from topics.values import ApiError, Form, Misnamed, TopicConfig, invalid
+from topics.values import ApiError, TopicConfig, UnknownFields, invalid
 
 
 class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -26,9 +27,6 @@ class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-_delete = Form(DeleteBody)
-
-
 class DeleteRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -36,11 +34,17 @@ class DeleteRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/v0/topics/:topic/delete", self.delete, scopes=DELETE, body=Body.REQUIRED),
+            Route(
+                "POST",
+                "/v0/topics/:topic/delete",
+                self.delete,
+                scopes=DELETE,
+                body=Body.REQUIRED,
+                accepts=DeleteBody,
+            ),
         ]
 
-    def delete(self, exchange: Exchange) -> None:
-        body = decode(exchange, _delete)
+    def delete(self, exchange: Exchange, body: DeleteBody) -> None:
         seqs = None if body.seqs is UNSET else body.seqs
         if body.before_seq is None and body.match is None and seqs is None:
             raise invalid("before_seq, match or seqs is required")
@@ -90,7 +94,7 @@ class HttpAppend(Append):
         self.write = self.create = None
         key = exchange.headers.get(KEY_HEADER)
         self.key = None if key is None else key.strip(b" \t")
-        self.misnamed = exchange.misnamed
+        self.unknown_fields = exchange.unknown_fields
         self.exchange = exchange
 
     def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
@@ -112,9 +116,9 @@ class HttpAppend(Append):
     def fail(self, error: ApiError) -> None:
         self.exchange.fail(error)
 
-    def note(self, misnamed: Misnamed) -> None:
-        self.exchange.note(misnamed)
-        self.misnamed = self.exchange.misnamed
+    def note(self, unknown_fields: UnknownFields) -> None:
+        self.exchange.note(unknown_fields)
+        self.unknown_fields = self.exchange.unknown_fields
 
     def check_config(self, config: TopicConfig) -> None:
         check_dead_letter(self.exchange.key, config)
@@ -140,19 +144,16 @@ class AppendRoutes:
                 body=Body.REQUIRED,
                 takes_large=True,
                 query=("return_seqs",),
+                enter=partial(self._admission.enter, is_patient=_is_patient),
             )
         ]
 
     def append(self, exchange: Exchange) -> None:
-        size = len(exchange.body)
-        if size > LARGE_BYTES:
+        if len(exchange.body) > LARGE_BYTES:
             exchange.run(self._append_large(exchange))
         else:
-            self._admission.enter(exchange, exchange.name, size, self._enqueue, _is_patient)
-
-    def _enqueue(self, exchange: Exchange) -> None:
-        self._engine.append(HttpAppend(exchange))
-        exchange.let_next_start()
+            self._engine.append(HttpAppend(exchange))
+            exchange.let_next_start()
 
     async def _append_large(self, exchange: Exchange) -> None:
         request = HttpAppend(exchange)

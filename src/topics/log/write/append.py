@@ -29,8 +29,8 @@ from topics.values import (
     MAX_SEQ,
     ApiError,
     InvariantViolated,
-    Misnamed,
     TopicConfig,
+    UnknownFields,
     check_config,
     is_topic_name,
     limit_reached,
@@ -52,7 +52,7 @@ class Append:
     `done`, `repeated` or `fail` is called once, and must not raise.
     """
 
-    __slots__ = ("body", "create", "key", "misnamed", "name", "write")
+    __slots__ = ("body", "create", "key", "name", "unknown_fields", "write")
 
     def __init__(
         self,
@@ -62,19 +62,19 @@ class Append:
         write: Write | None = None,
         key: bytes | None = None,
         create: bool | None = None,
-        misnamed: Misnamed | None = None,
+        unknown_fields: UnknownFields | None = None,
     ) -> None:
         """`write` holds the records if they are decoded already; `body` is the JSON of the request otherwise.
 
-        `key` and `create` count if the body does not say otherwise. `misnamed` lists unknown names that the
-        caller found outside the body.
+        `key` and `create` count if the body does not say otherwise. `unknown_fields` lists unknown names that
+        the caller found outside the body.
         """
         self.name = name
         self.body = body
         self.write = write
         self.key = key
         self.create = create
-        self.misnamed = misnamed
+        self.unknown_fields = unknown_fields
 
     def done(self, op: "AppendOp", first_seq: int, count: int, with_seqs: bool) -> None:
         """Report that the records are committed, the first one as `first_seq`.
@@ -98,9 +98,9 @@ class Append:
         """
         return codec.explain(self.body, self.note, key=self.key)
 
-    def note(self, misnamed: Misnamed) -> None:
+    def note(self, unknown_fields: UnknownFields) -> None:
         """Record unknown or duplicate names in the body; raise if that is refused at once."""
-        misnamed.refuse()
+        unknown_fields.refuse()
 
     def check_config(self, config: TopicConfig) -> None:
         """Raise if the sender may not use this config."""
@@ -233,7 +233,7 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
             if write is None:
                 write = request.explain()
             topic = core.by_name.get(request.name)
-            if topic is None or write.config is not None or request.misnamed is not None:
+            if topic is None or write.config is not None or request.unknown_fields is not None:
                 config = _checked_config(core, request, write)
                 if topic is None:
                     _assign_all(core, by_topic, now)
@@ -295,9 +295,11 @@ def _checked_config(core: Core, request: Append, write: Write) -> TopicConfig | 
     key = request.key if write.key is None else write.key
     if key is not None:
         check_key(key)
-    if request.misnamed is not None and (_may_create(request, write, config) or request.name in core.by_name):
+    if request.unknown_fields is not None and (
+        _may_create(request, write, config) or request.name in core.by_name
+    ):
         require_topic_name(request.name)
-        raise request.misnamed.refusal()
+        raise request.unknown_fields.refusal()
     if config is not None:
         request.check_config(config)
     return config

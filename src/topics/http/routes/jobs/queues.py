@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -11,11 +12,11 @@ from topics.flow.queues.registry import Queues
 from topics.flow.queues.settlement import Guarded, Settlement, Verb
 from topics.http.admission.auth import READ, WRITE
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import check_node, check_seqs, clamped, decode, lease_length
+from topics.http.routes.fields import check_node, check_seqs, clamped, lease_length
 from topics.http.routes.jobs.waiting_claim import WaitingClaim, reply_claim
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.routing import Body, Route
-from topics.values import MAX_CLAIM, MAX_WAIT_MS, Form, invalid
+from topics.values import MAX_CLAIM, MAX_WAIT_MS, invalid
 
 MAX_DELAY_MS = 86_400_000
 MAX_ERROR_BYTES = 1024
@@ -46,13 +47,7 @@ class ExtendBody(HeldBody, gc=False, kw_only=True, forbid_unknown_fields=True):
     lease_ms: int
 
 
-_claim = Form(ClaimBody)
-_ack = Form(HeldBody)
-_nack = Form(NackBody)
-_extend = Form(ExtendBody)
-
-
-# What more seqs than fit in one request are called.
+# The error code for more seqs than fit in one request.
 _MANY = "batch_too_large"
 
 
@@ -63,26 +58,28 @@ class QueueRoutes:
 
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
+        settled: dict[str, Any] = {"scopes": WRITE, "body": Body.REQUIRED, "too_large": _MANY}
         return [
-            Route("POST", one + "/claim", self.claim, scopes=READ | WRITE, body=Body.NEVER_EMPTY),
-            Route("POST", one + "/ack", self.ack, scopes=WRITE, body=Body.REQUIRED, too_large=_MANY),
-            Route("POST", one + "/nack", self.nack, scopes=WRITE, body=Body.REQUIRED, too_large=_MANY),
-            Route("POST", one + "/extend", self.extend, scopes=WRITE, body=Body.REQUIRED, too_large=_MANY),
+            Route(
+                "POST",
+                one + "/claim",
+                self.claim,
+                scopes=READ | WRITE,
+                body=Body.NEVER_EMPTY,
+                accepts=ClaimBody,
+                enter=self._service.enter_with_copies,
+            ),
+            Route("POST", one + "/ack", self.ack, accepts=HeldBody, **settled),
+            Route("POST", one + "/nack", self.nack, accepts=NackBody, **settled),
+            Route("POST", one + "/extend", self.extend, accepts=ExtendBody, **settled),
         ]
 
-    def _queue(self, exchange: Exchange) -> JobQueue:
-        return queue_of(exchange, self._service, self._queues)
-
-    def claim(self, exchange: Exchange) -> None:
-        self._service.admission.read_copied(exchange, exchange.name, self._claim)
-
-    def _claim(self, exchange: Exchange) -> None:
-        body = decode(exchange, _claim)
+    def claim(self, exchange: Exchange, body: ClaimBody) -> None:
         check_node(body.node)
         wanted = clamped(body.max, 1, MAX_CLAIM, "max")
         lease_ms = None if body.lease_ms is None else lease_length(body.lease_ms)
         wait_ms = clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms")
-        queue = self._queue(exchange)
+        queue = queue_of(exchange, self._service, self._queues)
         self._service.admission.read(exchange.name, is_noted=False)
         config = queue.topic.config
 
@@ -97,13 +94,11 @@ class QueueRoutes:
             exchange.on_close(claim.leave)
         queue.claim(claim)
 
-    def ack(self, exchange: Exchange) -> None:
-        body = decode(exchange, _ack)
+    def ack(self, exchange: Exchange, body: HeldBody) -> None:
         guarded = check_held(body)
         self._settle(exchange, Verb.ACK, body.node, guarded)
 
-    def nack(self, exchange: Exchange) -> None:
-        body = decode(exchange, _nack)
+    def nack(self, exchange: Exchange, body: NackBody) -> None:
         guarded = check_held(body)
         delay_ms = clamped(body.delay_ms, 0, MAX_DELAY_MS, "delay_ms")
         error = body.error or ""
@@ -111,8 +106,7 @@ class QueueRoutes:
             raise invalid(f"error must be at most {MAX_ERROR_BYTES} bytes")
         self._settle(exchange, Verb.NACK, body.node, guarded, delay_ms=delay_ms, error=error)
 
-    def extend(self, exchange: Exchange) -> None:
-        body = decode(exchange, _extend)
+    def extend(self, exchange: Exchange, body: ExtendBody) -> None:
         guarded = check_held(body)
         self._settle(exchange, Verb.EXTEND, body.node, guarded, lease_ms=lease_length(body.lease_ms))
 
@@ -135,7 +129,7 @@ class QueueRoutes:
 def queue_of(exchange: Exchange, service: Service, queues: Queues) -> JobQueue:
     """The queue in the path, for a request with which nothing else is wrong."""
     queue = queues.of(service.engine.require(exchange.name))
-    exchange.refuse_misnamed()
+    exchange.refuse_unknown_fields()
     return queue
 
 

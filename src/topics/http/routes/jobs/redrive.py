@@ -13,22 +13,18 @@ from topics.flow.queues.redrive import Part, Redrive
 from topics.flow.queues.registry import Queues
 from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import cursor_after, decode, page_size, seq_at_start_of_page, unsigned_or_none
+from topics.http.routes.fields import cursor_after, page_size, seq_at_start_of_page, unsigned_or_none
 from topics.http.routes.jobs.queues import queue_of
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.routing import Body, Route
 from topics.log import Topic, parse_match
-from topics.values import ApiError, Form, invalid
+from topics.values import ApiError, invalid
 
 
 class RedriveBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     max: int | UnsetType = UNSET
     match: str | list[object] | None = None
     into: str | None = None
-
-
-_redrive = Form(RedriveBody)
-_EVERYTHING = RedriveBody()
 
 
 class RedriveRoutes:
@@ -43,7 +39,9 @@ class RedriveRoutes:
         paging = ("page_size", "cursor")
         return [
             Route("GET", one + "/leases", self.leases, scopes=READ, query=paging),
-            Route("POST", one + "/redrive", self.redrive, scopes=WRITE, body=Body.OPTIONAL),
+            Route(
+                "POST", one + "/redrive", self.redrive, scopes=WRITE, body=Body.OPTIONAL, accepts=RedriveBody
+            ),
         ]
 
     def leases(self, exchange: Exchange) -> None:
@@ -58,8 +56,7 @@ class RedriveRoutes:
             body["next_cursor"] = cursor_after(str(seqs[size - 1]))
         answer(exchange, body)
 
-    async def redrive(self, exchange: Exchange) -> None:
-        body = decode(exchange, _redrive) if exchange.body else _EVERYTHING
+    async def redrive(self, exchange: Exchange, body: RedriveBody) -> None:
         most = unsigned_or_none(body.max, "max")
         match = None if body.match is None else parse_match(body.match)
         if body.into is not None:

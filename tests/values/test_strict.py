@@ -1,4 +1,4 @@
-"""Forms: what fits is read in one go, what does not belong is found, and values stay what they are."""
+"""Strict decoding: a body that fits is decoded in one go, and mistakes in others are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from topics.values import ApiError, Form, Misnamed, forms, has_no_twins
+from topics.values import ApiError, StrictDecoder, UnknownFields, has_no_duplicates, strict
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,15 +34,15 @@ class Flat(msgspec.Struct, forbid_unknown_fields=True):
     node: str | list[str] | None = None
 
 
-FORM, FLAT = Form(Outer), Form(Flat)
+FORM, FLAT = StrictDecoder(Outer), StrictDecoder(Flat)
 
 
-def read(body: bytes | str, form: Form[Any] = FORM) -> tuple[Any, Misnamed]:
+def read(body: bytes | str, form: StrictDecoder[Any] = FORM) -> tuple[Any, UnknownFields]:
     """What it says, and what does not belong there."""
-    noted: list[Misnamed] = []
+    noted: list[UnknownFields] = []
     value = form.read(body.encode() if isinstance(body, str) else body, noted.append)
     assert len(noted) <= 1
-    return value, noted[0] if noted else Misnamed()
+    return value, noted[0] if noted else UnknownFields()
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,16 @@ def read(body: bytes | str, form: Form[Any] = FORM) -> tuple[Any, Misnamed]:
 )
 def test_names_that_do_not_belong(body: str, unknown: list[str], duplicate: list[str]) -> None:
     for form_body in (body, f" {body}\n"):
-        _, misnamed = read(form_body)
-        assert (misnamed.unknown, misnamed.duplicate) == (unknown, duplicate)
+        _, unknown_fields = read(form_body)
+        assert (unknown_fields.unknown, unknown_fields.duplicate) == (unknown, duplicate)
 
 
 def test_what_belongs_is_read_all_the_same() -> None:
-    value, misnamed = read('{"seq":1,"x":[1],"inner":{"id":"a","y":0},"many":[{"z":1,"batch":3}],"seq":5}')
+    value, unknown_fields = read(
+        '{"seq":1,"x":[1],"inner":{"id":"a","y":0},"many":[{"z":1,"batch":3}],"seq":5}'
+    )
     assert (value.seq, value.inner, value.many) == (5, Inner("a"), [Inner(batch=3)])
-    assert misnamed.unknown == ["x", "y", "z"]
+    assert unknown_fields.unknown == ["x", "y", "z"]
     value, _ = read('{"x":1,"opaque":{"b":1e400,"a":0.10,"b":[]}}')
     assert bytes(value.opaque) == b'{"b":1e400,"a":0.10,"b":[]}'
 
@@ -101,7 +103,7 @@ def test_what_is_wrong_otherwise_is_refused(body: str) -> None:
 
 
 def test_it_is_noted_before_a_wrong_value_is_refused() -> None:
-    noted: list[Misnamed] = []
+    noted: list[UnknownFields] = []
     with pytest.raises(ApiError, match="Expected `int`"):
         FORM.read(b'{"seq":"x","lmit":3,"name":"a"}', noted.append)
     assert noted[0].unknown == ["lmit"]
@@ -217,13 +219,13 @@ class AnyInner(msgspec.Struct, forbid_unknown_fields=True):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_bodies(seed: int) -> None:
-    draw, form = Draw(seed), Form(Anything)
+    draw, form = Draw(seed), StrictDecoder(Anything)
     for _ in range(400):
         body = draw.body()
         found: tuple[set[str], set[str]] = (set(), set())
         expected(json.loads(body, object_pairs_hook=Pairs), OUTER, found)
-        _, misnamed = read(body, form)
-        assert (set(misnamed.unknown), set(misnamed.duplicate)) == found, body
+        _, unknown_fields = read(body, form)
+        assert (set(unknown_fields.unknown), set(unknown_fields.duplicate)) == found, body
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -231,7 +233,7 @@ def test_what_is_certain_without_a_look_is_true(seed: int) -> None:
     draw = Draw(1000 + seed)
     for _ in range(500):
         body = draw.body()
-        if has_no_twins(body.encode()):
+        if has_no_duplicates(body.encode()):
             value = json.loads(body, object_pairs_hook=Pairs)
             objects = [value, *(inner for _, inner in value if isinstance(inner, Pairs))]
             assert all(len(dict(one)) == len(one) for one in objects), body
@@ -240,20 +242,20 @@ def test_what_is_certain_without_a_look_is_true(seed: int) -> None:
 def test_a_body_of_countless_typos_is_refused_for_that() -> None:
     names = ",".join(f'"k{n}":{n}' for n in range(10_001))
     for body in (f'{{"seq":1,{names}}}', '{"seq":1,' + ",".join(['"k0":1'] * 10_001) + "}"):
-        told: list[Misnamed] = []
+        told: list[UnknownFields] = []
         with pytest.raises(ApiError, match="at most 10000 names") as caught:
             FORM.read(body.encode(), told.append)
         assert caught.value.detail == {"max": 10_000}
         assert told[0].unknown[:1] == ["k0"]
         assert len(told[0].unknown) <= 100
     names = ",".join(f'"k{n}":{n}' for n in range(9_998))
-    _, misnamed = read(f'{{"seq":1,{names},"seq":2}}')
-    assert (len(misnamed.unknown), misnamed.duplicate) == (100, ["seq"])
+    _, unknown_fields = read(f'{{"seq":1,{names},"seq":2}}')
+    assert (len(unknown_fields.unknown), unknown_fields.duplicate) == (100, ["seq"])
 
 
 def test_the_number_of_known_bodies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "_MOST_PATTERNS", 3)
-    form = Form(Inner)
+    monkeypatch.setattr(strict, "_MAX_PATTERNS", 3)
+    form = StrictDecoder(Inner)
     for length in range(20):
         assert form.read(b'{"id":"%b"}' % (b"!" * length)).id == "!" * length
         assert len(form._patterns) <= 3
@@ -281,4 +283,6 @@ def test_no_integer_is_too_long_to_be_read() -> None:
 
 def test_what_is_nested_too_deeply_is_refused_for_that() -> None:
     # How deep that is depends on what the process allows itself.
-    assert forms.undecodable(RecursionError("maximum recursion depth")).message == "body is nested too deeply"
+    assert (
+        strict.undecodable(RecursionError("maximum recursion depth")).message == "body is nested too deeply"
+    )
