@@ -23,6 +23,7 @@ from tests.support.sources import (
     modules,
     outside_assignments,
 )
+from topics.cli.main import MODULES
 
 # Which packages of ours each package may import, itself aside.
 MAY_IMPORT = {
@@ -89,11 +90,12 @@ MOST_OUTSIDE_ASSIGNMENTS = 20
 
 @cache
 def entry_points() -> frozenset[str]:
-    """Modules that are handed to others: console scripts, plugins, and what `topics` imports late."""
+    """Modules that are handed to others: console scripts, plugins, verbs, and what `topics` imports late."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = [project.get("scripts", {}), *project.get("entry-points", {}).values()]
     handed_out = {target.partition(":")[0] for group in groups for target in group.values()}
-    return frozenset(handed_out | topics._HOMES.keys())
+    verbs = {f"topics.cli.{module}" for module in MODULES.values()}
+    return frozenset(handed_out | verbs | topics._HOMES.keys())
 
 
 # --- imports ------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def topics(*arguments: object, given: str = "", heard_within_s: float = 60.0, **
     with (
         mock.patch.dict(os.environ, clean, clear=True),
         mock.patch("sys.stdin", io.StringIO(given)),
-        mock.patch("topics.cli.remote.server.HEARD_WITHIN_S", heard_within_s),
+        mock.patch("topics.cli.remote.client.HEARD_WITHIN_S", heard_within_s),
         redirect_stdout(output),
         redirect_stderr(errors),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,8 @@ from tests.cli.command import refused
 from tests.http.streaming import RunningApp
 from tests.keep.backups import backup, fill, lab_in
 from topics.cli import backup as backup_command
-from topics.client import Client
-from topics.flow.file_holds import LEASE_MS
+from topics.client.sync import Topics
+from topics.flow.file_pins import LEASE_MS
 
 
 def test_mistakes(tmp_path: Path) -> None:
@@ -49,11 +50,15 @@ def test_files_are_held_for_as_long_as_it_takes(tmp_path: Path, monkeypatch: pyt
         assert LEASE_MS / 1000 >= 2 * (backup_command.RENEW_S + 10.0)
         host, port = app.address
         renewals: list[str] = []
-        renew = Client.renew_hold
-        monkeypatch.setattr(
-            Client, "renew_hold", lambda self, hold: (renewals.append(hold), renew(self, hold))
-        )
-        with backup_command.running_server(Client(f"http://{host}:{port}")) as source:
+        ask = backup_command.ask
+
+        def noted(client: Topics, method: str, path: str) -> Any:
+            if path.endswith("/renew"):
+                renewals.append(path)
+            return ask(client, method, path)
+
+        monkeypatch.setattr(backup_command, "ask", noted)
+        with backup_command.running_server(Topics(f"http://{host}:{port}")) as source:
             for moved in range(1, 9):
                 source.keep()
                 # It is asked for the time once, and again where it renews.

@@ -103,7 +103,7 @@ def test_a_locale_without_letters_changes_nothing_in_a_pipe() -> None:
     assert done.stdout == started("topics").stdout
 
 
-@pytest.mark.parametrize("module", ["argparse", "topics.cli.work", "topics.cli.remote.read"])
+@pytest.mark.parametrize("module", ["argparse", "topics.cli.errors", "topics.cli.remote.read"])
 def test_ctrl_c_while_it_starts(module: str) -> None:
     """Half of a short command is imports."""
     typed = f"""

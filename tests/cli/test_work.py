@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import Lab
-from topics.cli.work import amount, clean, clean_json, counted
+from topics.cli.errors import clean, clean_json
+from topics.cli.output import amount, counted
 
 
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:

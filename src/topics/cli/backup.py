@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from topics.cli.offline import add_where, offline_settings, progress
+from topics.cli.offline import add_where, offline_settings, operator_client, progress
+from topics.cli.output import add_json, amount, counted, show
 from topics.cli.parser import any_bytes
-from topics.cli.work import add_json, amount, client_for, counted, show
-from topics.client import Client, TopicsError
+from topics.cli.remote.client import ask
+from topics.client import TopicsError
+from topics.client.sync import Topics
 from topics.keep.backup import Backup, Source, stopped_server
 from topics.keep.backup_directory import BackupDamaged, BackupStore, Manifest
 from topics.storage import Filesystem, Identity
@@ -52,7 +54,7 @@ def _backup(store: BackupStore, arguments: argparse.Namespace) -> int:
     if arguments.data_dir is not None:
         source = stopped_server(offline_settings(arguments.data_dir, arguments.cold_dir))
     else:
-        source = running_server(client_for(arguments.url))
+        source = running_server(operator_client(arguments.url))
     with store.alone(), progress(as_json=arguments.json) as steps, source as files:
         backup = Backup(store, files, steps)
         manifest = backup.take()
@@ -75,16 +77,17 @@ def _backup(store: BackupStore, arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def running_server(client: Client) -> Iterator[Source]:
+def running_server(client: Topics) -> Iterator[Source]:
     """The server keeps these files as they are until the block ends."""
     with client:
-        hold = client.hold_files()
+        hold = ask(client, "POST", "/v0/admin/backup")
+        path = f"/v0/admin/backup/{hold['hold']}"
         renewed = time.monotonic()
 
         def keep() -> None:
             nonlocal renewed
             if time.monotonic() - renewed > RENEW_S:
-                client.renew_hold(hold["hold"])
+                ask(client, "POST", path + "/renew")
                 renewed = time.monotonic()
 
         try:
@@ -98,18 +101,11 @@ def running_server(client: Client) -> Iterator[Source]:
                 {entry["number"]: entry["path"] for entry in hold["segments"]},
                 [(piece["path"], piece["base"]) for piece in hold["journal"]],
                 keep,
-                _identity(hold),
+                Identity(hold["identity"], hold["restored_from"] or ""),
             )
         finally:
             with suppress(TopicsError):
-                client.release_hold(hold["hold"])
-
-
-def _identity(hold: dict[str, Any]) -> Identity | None:
-    """A server of the first edition has none."""
-    if "identity" not in hold:
-        return None
-    return Identity(hold["identity"], hold["restored_from"] or "")
+                ask(client, "DELETE", path)
 
 
 def _require_visible(hold: dict[str, Any]) -> None:

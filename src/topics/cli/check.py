@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, progress
+from topics.cli.output import add_json, counted, show
 from topics.cli.parser import any_bytes
-from topics.cli.work import add_json, counted, show
 from topics.keep.check import Checked, check
 from topics.keep.check_journal import PROBLEM
 from topics.node.node import Node

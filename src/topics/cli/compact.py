@@ -9,8 +9,9 @@ import asyncio
 import time
 from typing import Any
 
-from topics.cli.offline import add_where, offline_settings, progress
-from topics.cli.work import add_json, amount, client_for, counted, show
+from topics.cli.offline import add_where, offline_settings, operator_client, progress
+from topics.cli.output import add_json, amount, counted, show
+from topics.cli.remote.client import ask
 from topics.keep.directory import directories_of, require_all_segments
 from topics.keep.purge import FAILED, REWRITING
 from topics.keep.steps import Steps
@@ -47,13 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _purge_server(url: str | None, topics: list[str] | None, steps: Steps) -> dict[str, Any]:
-    with client_for(url) as client:
-        state = client.start_purge(topics)
+    with operator_client(url) as client:
+        state = ask(client, "POST", "/v0/admin/purge", {"topics": topics})
         while state["finished_ms"] is None:
             _follow(state, steps)
             time.sleep(POLL_S)
-            state = client.purge(state["purge"])
-    return {key: value for key, value in state.items() if key != "performance"}
+            state = ask(client, "GET", f"/v0/admin/purge/{state['purge']}")
+    return state
 
 
 async def _purge_directory(settings: Settings, topics: list[str] | None, steps: Steps) -> dict[str, Any]:

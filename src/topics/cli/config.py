@@ -7,10 +7,11 @@ on a running server: what its configuration is, or becomes.
 import argparse
 from typing import Any
 
+from topics.cli.errors import print_error
+from topics.cli.output import show
+from topics.cli.remote.create import run_config
 from topics.cli.remote.options import add_flags as add_server_flags
-from topics.cli.remote.settings import run_config
 from topics.cli.settings import add_flags, read_settings
-from topics.cli.work import show, tell
 from topics.values import variable
 
 
@@ -35,7 +36,7 @@ def _of_serve(arguments: argparse.Namespace) -> int:
     configuration = read_settings(arguments)
     keys_of(configuration.settings)
     for warning in configuration.warnings:
-        tell(warning)
+        print_error(warning)
     rows = [
         (variable(name), origin, configuration.shown(name)) for name, origin in configuration.origins.items()
     ]

@@ -10,7 +10,8 @@ import secrets
 from hashlib import sha256
 from typing import Any
 
-from topics.cli.work import add_json, refuse_empty, show
+from topics.cli.errors import refuse_empty
+from topics.cli.output import add_json, show
 from topics.values import KEY_NAME, OF_KEY_NAMES, SCOPES_BY_WORD, UserMistake, nearest, parse_key_file
 
 # What names of topics and routers begin with.

@@ -6,7 +6,7 @@ A verb is imported when it is asked for, so that help and version need neither t
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import topics
 
@@ -56,6 +56,34 @@ VERBS = {
         "compact": "remove deleted bytes from the disk",
     },
 }
+# The module of each verb, in this package.
+MODULES = {
+    "write": "remote.write",
+    "read": "remote.read",
+    "tail": "remote.read",
+    "delete": "remote.remove",
+    "list": "remote.listing",
+    "create": "remote.create",
+    "config": "config",
+    "describe": "remote.listing",
+    "ledger": "remote.listing",
+    "cursors": "remote.listing",
+    "drop": "remote.remove",
+    "queue": "remote.queue",
+    "route": "remote.route",
+    "status": "remote.status",
+    "bench": "remote.bench",
+    "demo": "remote.demo",
+    "serve": "serve",
+    "up": "up",
+    "pipeline": "pipeline",
+    "key": "key",
+    "completion": "remote.completion",
+    "backup": "backup",
+    "restore": "restore",
+    "check": "check",
+    "compact": "compact",
+}
 _INTERRUPTED = 130
 # What nobody expected of these keeps its traceback, for operators to report.
 _OF_OPERATORS = ("serve", "up", "pipeline", "key", "completion", *VERBS["data directories"])
@@ -77,20 +105,20 @@ def _main(arguments: "Sequence[str] | None") -> int:
         return _print(_overview())
     if words[0] == "--version":
         return _print(_version())
-    from topics.cli.work import MISTAKE, REFUSED, answering, tell
+    from topics.cli.errors import MISTAKE, REFUSED, print_error, report_errors
 
     if words[0] == "__complete":
         return _complete(words[1:])
-    if words[0] not in _names():
-        tell(_unknown(words[0]))
+    if words[0] not in MODULES:
+        print_error(_unknown(words[0]))
         return MISTAKE
     if words[0] in _OF_OPERATORS:
         # To most of them 1 says something else; what a server refuses compact is a refusal, as everywhere.
-        return answering(lambda: _run(words), refusal=REFUSED if words[0] == "compact" else MISTAKE)
+        return report_errors(lambda: _run(words), refusal=REFUSED if words[0] == "compact" else MISTAKE)
     try:
-        return answering(lambda: _run(words), refusal=REFUSED)
+        return report_errors(lambda: _run(words), refusal=REFUSED)
     except Exception as error:
-        tell(f"this should not happen: {type(error).__name__}: {error}")
+        print_error(f"this should not happen: {type(error).__name__}: {error}")
         return REFUSED
 
 
@@ -133,22 +161,24 @@ def _print(text: str) -> int:
     try:
         print(text, flush=True)
     except OSError as error:
-        from topics.cli.work import answering
+        from topics.cli.errors import report_errors
 
         failure = error
 
         def fail() -> NoReturn:
             raise failure
 
-        return answering(fail)
+        return report_errors(fail)
     return 0
 
 
 def parser_of(verb: str) -> "Parser":
     """One that knows this verb, and no other."""
+    from importlib import import_module
+
     from topics.cli.parser import parser_for
 
-    return parser_for(_verb(verb), EXIT_CODES)
+    return parser_for(import_module(f"topics.cli.{MODULES[verb]}"), EXIT_CODES)
 
 
 def _complete(arguments: list[str]) -> int:
@@ -157,105 +187,12 @@ def _complete(arguments: list[str]) -> int:
 
     words = words_of(arguments) or [""]
     if len(words) == 1:
-        found = [name for name in _names() if name.startswith(words[0])]
+        found = [name for name in MODULES if name.startswith(words[0])]
     else:
-        found = candidates(words, parser_of(words[0])) if words[0] in _names() else []
+        found = candidates(words, parser_of(words[0])) if words[0] in MODULES else []
     for each in found:
         print(behind_break(each, words[-1]) if arguments[0] == "--bash" else each)
     return 0
-
-
-def _verb(name: str) -> Any:
-    """The module that has it."""
-    match name:
-        case "write":
-            from topics.cli.remote import write
-
-            return write
-        case "read" | "tail":
-            from topics.cli.remote import read
-
-            return read
-        case "list" | "describe" | "ledger":
-            from topics.cli.remote import looking
-
-            return looking
-        case "create":
-            from topics.cli.remote import settings
-
-            return settings
-        case "cursors":
-            from topics.cli.remote import cursors
-
-            return cursors
-        case "drop" | "delete":
-            from topics.cli.remote import removing
-
-            return removing
-        case "queue":
-            from topics.cli.remote import queue
-
-            return queue
-        case "route":
-            from topics.cli.remote import route
-
-            return route
-        case "status":
-            from topics.cli.remote import status
-
-            return status
-        case "bench":
-            from topics.cli.remote import bench
-
-            return bench
-        case "demo":
-            from topics.cli.remote import demo
-
-            return demo
-        case "completion":
-            from topics.cli.remote import completion
-
-            return completion
-        case "config":
-            from topics.cli import config
-
-            return config
-        case "serve":
-            from topics.cli import serve
-
-            return serve
-        case "up":
-            from topics.cli import up
-
-            return up
-        case "key":
-            from topics.cli import key
-
-            return key
-        case "pipeline":
-            from topics.cli import pipeline
-
-            return pipeline
-        case "backup":
-            from topics.cli import backup
-
-            return backup
-        case "restore":
-            from topics.cli import restore
-
-            return restore
-        case "check":
-            from topics.cli import check
-
-            return check
-        case _:
-            from topics.cli import compact
-
-            return compact
-
-
-def _names() -> list[str]:
-    return [name for group in VERBS.values() for name in group]
 
 
 def _unknown(word: str) -> str:
@@ -263,7 +200,7 @@ def _unknown(word: str) -> str:
         return f"there is no {word} in front of a verb; flags come behind it"
     from topics.values import did_you_mean
 
-    return f'there is no verb "{word}"{did_you_mean(word, _names()) or "; topics --help lists all"}'
+    return f'there is no verb "{word}"{did_you_mean(word, MODULES) or "; topics --help lists all"}'
 
 
 def _overview() -> str:

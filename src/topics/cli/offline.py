@@ -7,14 +7,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from topics.cli.errors import DEFAULT_URL, refuse_empty
 from topics.cli.parser import any_bytes
 from topics.cli.settings import read_settings
-from topics.cli.work import DEFAULT_URL
+from topics.client.sync import Topics
 from topics.keep.steps import Steps
-from topics.values import Settings
+from topics.values import Settings, UserMistake
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+# A restart of a server with a large journal takes seconds.
+PATIENCE_S = 20.0
+# Long enough for the slowest answer, short enough to notice a machine that vanished.
+ANSWER_WITHIN_S = 60.0
 
 
 class Bar(Steps):
@@ -61,6 +68,15 @@ def add_where(parser: argparse.ArgumentParser) -> Any:
 
 def add_cold_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cold-dir", type=any_bytes, help="the server's cold directory (TOPICS_COLD_DIR)")
+
+
+def operator_client(url: str | None) -> Topics:
+    """A client of a running server. Its key comes from the environment: all users see command lines."""
+    refuse_empty("--url", url)
+    try:
+        return Topics(url or None, timeout_s=ANSWER_WITHIN_S, retry_s=PATIENCE_S)
+    except ValueError as error:
+        raise UserMistake(str(error)) from None
 
 
 def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:

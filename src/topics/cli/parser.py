@@ -77,9 +77,9 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f'there is no "{value}"{question}')
 
     def error(self, message: str) -> NoReturn:
-        from topics.cli.work import MISTAKE, tell
+        from topics.cli.errors import MISTAKE, print_error
 
-        tell(message)
+        print_error(message)
         sys.exit(MISTAKE)
 
 

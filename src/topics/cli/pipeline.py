@@ -12,8 +12,9 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from topics.cli.errors import DEFAULT_URL, refuse_empty
+from topics.cli.output import add_json
 from topics.cli.parser import any_bytes
-from topics.cli.work import DEFAULT_URL, add_json, refuse_empty
 from topics.values import UserMistake
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ import os
 from datetime import datetime
 from typing import Any
 
+from topics.cli.errors import refuse_empty
 from topics.cli.offline import add_cold_dir, offline_settings, progress
+from topics.cli.output import add_json, counted, show
 from topics.cli.parser import any_bytes
-from topics.cli.work import add_json, counted, refuse_empty, show
 from topics.keep.backup_directory import Manifest
 from topics.keep.restore import Restore, Restored, Wanted, chosen, located
 from topics.node.node import Node

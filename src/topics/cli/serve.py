@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from topics.cli.errors import MISTAKE, print_error, report_errors
 from topics.cli.logs import LogFile, set_up_logging
+from topics.cli.output import Terminal
 from topics.cli.settings import add_flags, read_settings
-from topics.cli.work import MISTAKE, Terminal, answering, tell
 from topics.values import ConfigError, Settings, variable
 
 log = logging.getLogger("topics")
@@ -37,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     terminal = Terminal(closing_ends=signal.signal(signal.SIGHUP, signal.SIG_IGN) is not signal.SIG_IGN)
     if file is not None or settings.log_format == "json":
         # A log says in its own form why there is no server.
-        return answering(lambda: _serve(settings, terminal, file), log.error if file is None else _told_twice)
+        return report_errors(
+            lambda: _serve(settings, terminal, file), log.error if file is None else _told_twice
+        )
     return _serve(settings, terminal, file)
 
 
@@ -55,7 +58,7 @@ def _told(mistakes: ConfigError) -> int:
 def _told_twice(line: str) -> None:
     """The person who has started it does not look into the log first."""
     log.error(line)
-    tell(line)
+    print_error(line)
 
 
 def _serve(settings: Settings, terminal: Terminal, log_file: LogFile | None) -> int:

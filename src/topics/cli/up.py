@@ -15,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from topics.cli.errors import MISTAKE
+from topics.cli.output import Terminal
 from topics.cli.settings import add_flags, environment_with, read_settings
-from topics.cli.work import MISTAKE, Terminal
-from topics.client import Client, Refused, TopicsError
+from topics.client import Refused, TopicsError
+from topics.client.sync import Topics
 from topics.values import UserMistake
 
 FIRST_PAUSE_S = 1.0
@@ -228,8 +230,8 @@ def _reachable(address: str) -> str:
 
 def _is_ready(url: str) -> bool:
     try:
-        with Client(url, patience_s=0.0) as client:
-            client.ready()
+        with Topics(url, retry_s=0) as client:
+            client.wait_until_ready()
             return True
     except Refused as refusal:
         return refusal.status in (401, 403)  # it wants a key, so it is there

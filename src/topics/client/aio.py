@@ -42,6 +42,13 @@ class AsyncTopics:
         address = address_of(url, api_key)
         self._connect(Session(address.url, retry_s), AsyncIO(address, timeout_s))
 
+    @classmethod
+    def _over(cls, session: Session, io: AsyncIO) -> Self:
+        """Return a client with other retries or timeouts than the public ones."""
+        client = cls.__new__(cls)
+        client._connect(session, io)
+        return client
+
     def _connect(self, session: Session, io: AsyncIO) -> None:
         self.url = session.url
         self._session = session

@@ -38,6 +38,13 @@ class Topics:
         address = address_of(url, api_key)
         self._connect(Session(address.url, retry_s), Blocking(address, timeout_s))
 
+    @classmethod
+    def _over(cls, session: Session, io: Blocking) -> Self:
+        """Return a client with other retries or timeouts than the public ones."""
+        client = cls.__new__(cls)
+        client._connect(session, io)
+        return client
+
     def _connect(self, session: Session, io: Blocking) -> None:
         self.url = session.url
         self._session = session

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.command import refused, topics
 from tests.support import ServerProcess, free_port
-from topics.cli.remote import server
+from topics.cli.remote import client
 from topics.cli.remote.options import moment
 from topics.client.wire.effects import Response
 
@@ -87,7 +88,7 @@ def test_nothing_there() -> None:
 def test_a_listener_that_says_nothing_is_no_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        silent = topics("list", heard_within_s=server.HEARD_WITHIN_S, TOPICS_URL=url)
+        silent = topics("list", heard_within_s=client.HEARD_WITHIN_S, TOPICS_URL=url)
     assert silent.code == 4
 
 
@@ -134,11 +135,16 @@ def test_a_folder_in_which_no_server_lives(locked: ServerProcess) -> None:
 
 def test_a_proxy_that_does_not_get_through_is_waited_out(locked: ServerProcess, home: Path) -> None:
     """As while the server behind it starts again."""
-    with server.Server(locked.url, SECRET) as asked:
+    with client.connect(locked.url, SECRET) as asked:
         answers = [Response(502, {}, b"<html>")]
-        through = asked._io.run
-        asked._io.run = lambda operation: answers.pop() if answers else through(operation)  # type: ignore
-        assert asked.ask("GET", "/v0/topics?page_size=1")["topics"] == []
+        through = asked._io._finish
+
+        def finish(*begun: Any) -> Response:
+            came = through(*begun)
+            return answers.pop() if answers else came
+
+        asked._io._finish = finish  # type: ignore[method-assign]
+        assert client.ask(asked, "GET", "/v0/topics?page_size=1")["topics"] == []
         assert not answers
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.command import topics
 from tests.cli.terminal import Terminal
 from tests.support import ServerProcess
-from topics.cli.remote.looking import _LIST
+from topics.cli.remote.listing import _LIST
 
 RED = "\x1b[1;31m"
 

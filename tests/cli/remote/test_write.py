@@ -14,7 +14,6 @@ import pytest
 from tests.cli.command import Outcome, topics
 from tests.support import ServerProcess
 from topics.cli.remote import write
-from topics.cli.remote.server import Server
 
 Run = Callable[..., Outcome]
 
@@ -152,17 +151,17 @@ def test_an_interrupted_write_says_how_to_go_on(server: ServerProcess) -> None:
 
 def test_what_is_left_of_the_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record is a request here, and Ctrl-C comes with the third."""
-    send = Server.write
+    send = write.write
     sent: list[Any] = []
 
-    def interrupted(self: Server, topic: str, body: Any) -> Any:
+    def interrupted(client: Any, topic: str, body: Any) -> Any:
         sent.append(body)
         if len(sent) == 3:
             raise KeyboardInterrupt
-        return send(self, topic, body)
+        return send(client, topic, body)
 
     monkeypatch.setattr(write, "MOST_RECORDS", 1)
-    monkeypatch.setattr(Server, "write", interrupted)
+    monkeypatch.setattr(write, "write", interrupted)
     done = run("queue", "push", "left", "sku,qty", "A,1", "", "B,2", "C,3", "D 4,4", "--input", "csv")
     assert done.code == 130
     assert "topics queue push left sku,qty C,3 'D 4,4' --input csv" in done.errors

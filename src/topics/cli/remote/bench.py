@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from topics.cli.remote.options import add_flags, seconds, server_for
-from topics.cli.remote.output import Output, progress
-from topics.cli.remote.server import Json, Server, topic_path
-from topics.cli.work import DONE, tell
+from topics.cli.errors import DONE, print_error
+from topics.cli.output import Output, progress
+from topics.cli.remote.client import Json, ask, topic_path
+from topics.cli.remote.options import add_flags, client_for, seconds
 from topics.client import TopicsError
+from topics.client.sync import Topics
 
 BATCH = 100
 SECONDS = 10.0
@@ -40,13 +41,13 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     topic = f"topics-bench-{uuid.uuid4().hex}"
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         # Refused here, before anything is written, to a key that could not remove it.
-        server.ask("DELETE", topic_path(topic) + "?dry_run=true")
+        ask(client, "DELETE", topic_path(topic) + "?dry_run=true")
         try:
-            told = _measure(server, topic, arguments.seconds / 2)
+            told = _measure(client, topic, arguments.seconds / 2)
         finally:
-            _remove(server, topic)
+            _remove(client, topic)
     output = Output(arguments)
     if output.for_machines:
         output.row(told)
@@ -61,36 +62,36 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _remove(server: Server, topic: str) -> None:
+def _remove(client: Topics, topic: str) -> None:
     try:
-        server.ask("DELETE", topic_path(topic))
+        ask(client, "DELETE", topic_path(topic))
     except (TopicsError, KeyboardInterrupt):
-        tell(f"this may be left behind: topics drop {topic} --yes")
+        print_error(f"this may be left behind: topics drop {topic} --yes")
         raise
 
 
-def _measure(server: Server, topic: str, each_s: float) -> Json:
+def _measure(client: Topics, topic: str, each_s: float) -> Json:
     record = {"data": {"sku": "AEROPRESS", "qty": 1, "note": "x" * 64}, "tag": "user:7"}
-    body = msgspec.json.encode({"records": [record] * BATCH})
+    body = msgspec.Raw(msgspec.json.encode({"records": [record] * BATCH}))
     path = topic_path(topic)
 
     def write() -> int:
-        server.fetch("POST", path + "?return_seqs=false", body, repeatable=False)
+        ask(client, "POST", path + "?return_seqs=false", body, once=True)
         return BATCH
 
     position = 0
 
     def read() -> int:
         nonlocal position
-        page = server.ask("GET", f"{path}/records?limit=1000&from_seq={position}")
+        page = ask(client, "GET", f"{path}/records?limit=1000&from_seq={position}")
         position = 0 if page["caught_up"] else page["next_from_seq"]
         return len(page["records"])
 
     with progress("measuring", 2 * each_s) as advance:
-        began, client, busy = time.monotonic(), time.process_time(), _processor_s(server)
+        began, ours, busy = time.monotonic(), time.process_time(), _processor_s(client)
         told: Json = {"write": _timed(write, each_s, advance), "read": _timed(read, each_s, advance)}
         took = time.monotonic() - began
-    told["limited_by"] = _limit((time.process_time() - client) / took, (_processor_s(server) - busy) / took)
+    told["limited_by"] = _limit((time.process_time() - ours) / took, (_processor_s(client) - busy) / took)
     return told
 
 
@@ -112,9 +113,9 @@ def _timed(work: Callable[[], int], for_s: float, advance: Callable[[float], Non
     }
 
 
-def _processor_s(server: Server) -> float:
+def _processor_s(client: Topics) -> float:
     """What the server has used of its processor, as far as this key may know it."""
-    told = server.ask("GET", "/v0/metrics", headers=(("Accept", "application/json"),))
+    told = ask(client, "GET", "/v0/metrics", headers=(("Accept", "application/json"),))
     return float(told.get("series", {}).get("process_cpu_seconds_total", 0.0))
 
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from topics.cli.remote.options import add_flags, profile_names, server_for
+from topics.cli.remote.client import topic_names
+from topics.cli.remote.options import add_flags, client_for, profile_names
 from topics.client import TopicsError
 from topics.values import Explained
 
@@ -101,7 +102,7 @@ def _topics(prefix: str, positional: list[argparse.Action], words: list[str]) ->
     add_flags(flags)
     try:
         given, _ = flags.parse_known_args(words[:-1])
-        with server_for(given) as server:
-            return server.topic_names(prefix)
+        with client_for(given) as client:
+            return topic_names(client, prefix)
     except (TopicsError, Explained, OSError, UnicodeError, argparse.ArgumentError, SystemExit):
         return []

@@ -15,13 +15,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from topics.cli.remote.feed import Choice, Feed, Item, Lost, Record
+from topics.cli.errors import DONE, REFUSED, print_error
+from topics.cli.output import Output
 from topics.cli.remote.options import add_flags
-from topics.cli.remote.output import Output
-from topics.cli.remote.server import Json, Server, topic_path
-from topics.cli.work import DONE, REFUSED, tell
+from topics.client.cursors import Cursor, FileCursor
+from topics.client.records import Lost, Record, Restarted
+from topics.client.sync import Topics
 from topics.values import UserMistake
 
+Item = Record[Any] | Lost | Restarted
 START_WITHIN_S = 60.0
 # So that a person can read along.
 PAUSE_S = 1.0
@@ -41,7 +43,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.url or arguments.profile:
-        tell("note: the demo runs on a server of its own, not on the one that was named")
+        print_error("note: the demo runs on a server of its own, not on the one that was named")
     # Asked for here, so that what is missing is told before anything is started.
     import_module("uvloop")
     if arguments.spark:
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             demo.show(spark=arguments.spark)
         except _NotTrue as broken:
-            tell(f"this should have been true, and is not: {broken}")
+            print_error(f"this should have been true, and is not: {broken}")
             return REFUSED
         finally:
             demo.end()
@@ -67,12 +69,12 @@ class _Demo:
         self._folder = folder
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
-        self._server: Server | None = None
+        self._client: Topics | None = None
 
     @property
-    def server(self) -> Server:
-        assert self._server is not None
-        return self._server
+    def client(self) -> Topics:
+        assert self._client is not None
+        return self._client
 
     # --- the server -------------------------------------------------------------------------------------
 
@@ -98,18 +100,18 @@ class _Demo:
                     f"the server did not start: {(self._folder / 'server.log').read_text()[-500:]}"
                 )
             time.sleep(0.02)
-        self._server = Server("http://" + port_file.read_text().strip(), wait_s=START_WITHIN_S)
-        self._server.hear()
+        self._client = Topics("http://" + port_file.read_text().strip(), retry_s=START_WITHIN_S)
+        self._client.wait_until_ready()
 
     def kill(self) -> None:
         assert self._process is not None
-        self.server.close()
+        self.client.close()
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def end(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._client is not None:
+            self._client.close()
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
@@ -128,16 +130,12 @@ class _Demo:
         self._output.say(text, style)
         time.sleep(PAUSE_S)
 
-    def write(self, topic: str, *data: object) -> Json:
-        return self.server.ask("POST", topic_path(topic), {"records": [{"data": each} for each in data]})
-
-    def items(self, topic: str, seq: int = 0, epoch: int | None = None) -> list[Item]:
-        feed = Feed(self.server, topic, Choice(), seq, epoch)
-        return [item for item, _, _ in feed.history() if item is not None]
+    def items(self, topic: str, cursor: Cursor | None = None, **options: Any) -> list[Item]:
+        return list(self.client.topic(topic).items(cursor, **options))
 
     def show(self, *, spark: bool) -> None:
         self.start()
-        self._true(True, f"A server runs on {self.server.url}, with its data in {self._folder / 'data'}.")
+        self._true(True, f"A server runs on {self.client.url}, with its data in {self._folder / 'data'}.")
         self._loss()
         self._deletion()
         self._crash()
@@ -147,50 +145,54 @@ class _Demo:
         self._true(True, "All of this was asserted while it ran. The folder is removed now.", "green")
 
     def _loss(self) -> None:
-        self.server.ask("PUT", topic_path("orders"), {"cap_records": 3, "durability": "fsync"})
-        told = self.write("orders", *({"order": number} for number in range(1, 6)))
+        orders = self.client.topic("orders")
+        orders.create(cap_records=3, durability="fsync")
+        written = orders.write_many([{"order": number} for number in range(1, 6)])
         self._true(
-            told["last_seq"] == 5,
+            written.last_seq == 5,
             "Five orders are written to a topic that keeps three. Each has a seq: 1 to 5.",
         )
         lost, *records = self.items("orders")
         self._true(
-            isinstance(lost, Lost) and (lost.lost.gap_from, lost.lost.gap_to) == (1, 2),
+            isinstance(lost, Lost) and (lost.gap_from, lost.gap_to) == (1, 2),
             "A reader that comes now is told first what it will never see: orders: lost 1-2 (cap).",
             "bold red",
         )
-        seqs = [each.seq for each in records if isinstance(each, Record)]
-        self._true(seqs == [3, 4, 5], "Then it gets what is left: 3, 4 and 5.")
+        self._true(_seqs(records) == [3, 4, 5], "Then it gets what is left: 3, 4 and 5.")
 
     def _deletion(self) -> None:
-        told = self.server.ask("POST", topic_path("orders", "delete"), {"seqs": [4]})
-        seqs = [each.seq for each in self.items("orders", 2) if isinstance(each, Record)]
-        is_silent = told["deleted"] == 1 and seqs == [3, 5] and len(self.items("orders", 2)) == 2
+        told = self.client.topic("orders").delete(seqs=[4])
+        items = self.items("orders", from_seq=2)
+        is_silent = told.deleted == 1 and _seqs(items) == [3, 5] and len(items) == 2
         self._true(
             is_silent, "Order 4 is deleted. That was asked for, so readers pass over it in silence: 3, 5."
         )
 
     def _crash(self) -> None:
-        feed = Feed(self.server, "orders", Choice(), 2)
-        first = next(iter(feed.history()))
-        feed.done(first)
-        self._true(feed.seq == 3, f"A reader has done order 3, and keeps its position: {feed.position}.")
+        cursor = FileCursor(self._folder / "cursor")
+        for first in self.client.topic("orders").items(cursor, from_seq=2):
+            if isinstance(first, Record):
+                cursor.commit(first)
+            break
+        at = cursor.position
+        is_kept = at is not None and at.seq == 3
+        named = "" if at is None else f"{at.topic}@{at.seq}~{at.epoch}"
+        self._true(is_kept, f"A reader has done order 3, and keeps its position: {named}.")
         self.kill()
         self.start()
-        rest = self.items("orders", feed.seq, feed.epoch)
-        is_exact = [each.seq for each in rest if isinstance(each, Record)] == [5] and len(rest) == 1
+        rest = self.items("orders", cursor)
+        is_exact = _seqs(rest) == [5] and len(rest) == 1
         self._true(is_exact, "The server is killed and started again. The reader goes on exactly there: 5.")
         again = isinstance(self.items("orders")[0], Lost)
         self._true(again, "And a reader that starts over is told of the loss again.")
 
     def _dead_letter(self) -> None:
-        ask, queue = self.server.ask, topic_path("jobs")
-        ask("PUT", queue, {"type": "queue", "max_deliveries": 2, "dead_letter": "jobs-failed"})
-        self.write("jobs", {"send": "mail"})
+        queue = self.client.queue("jobs", max_deliveries=2, dead_letter="jobs-failed")
+        queue.push({"send": "mail"})
         for _ in range(2):
-            (job,) = ask("POST", queue + "/claim", {"node": "demo"})["claimed"]
-            ask("POST", queue + "/nack", {"node": "demo", "seqs": [job["$seq"]]})
-        left = ask("POST", queue + "/claim", {"node": "demo"})["claimed"]
+            (job,) = queue.claim()
+            job.nack()
+        left = queue.claim()
         letters = self.items("jobs-failed")
         self._true(
             not left and len(letters) == 1,
@@ -200,11 +202,15 @@ class _Demo:
     def _spark(self) -> None:
         if not self._output.for_machines:
             self._output.say("Spark starts, which takes some seconds. What it says of itself is its own.")
-        rows = rows_in_spark(self.server.url, "orders")
+        rows = rows_in_spark(self.client.url, "orders")
         self._true(
             sorted(rows) == [("record", 3, None), ("record", 5, None), ("tombstone", None, "cap")],
             "Spark reads the same topic: records 3 and 5, and a row that says what is lost.",
         )
+
+
+def _seqs(items: list[Item]) -> list[int]:
+    return [item.seq for item in items if isinstance(item, Record)]
 
 
 def rows_in_spark(url: str, topic: str) -> list[tuple[str, int | None, str | None]]:

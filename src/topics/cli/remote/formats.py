@@ -4,18 +4,21 @@ import json
 import string
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from topics.cli.remote.feed import Item, Loss, Record
-from topics.cli.remote.output import Output, new_console, time_of
-from topics.cli.work import clean, clean_json
+from topics.cli.errors import clean, clean_json
+from topics.cli.output import Output, new_console, time_of
+from topics.client.records import AnyLoss, Lost, Record, Restarted
 from topics.values import UserMistake, did_you_mean, nearest
 
 _FIELDS = ("topic", "epoch", "seq", "ts", "time", "data", "tag", "node", "meta")
 _WORDS = ("human", "json", "data")
 
+# What `items(raw=True)` gives: data and meta of a record are the JSON that was written.
+RawRecord = Record[msgspec.Raw]
+Item = RawRecord | Lost | Restarted
 Printer = Callable[[Item], None]
 
 
@@ -23,7 +26,7 @@ def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
     """What prints items in the format that was asked for. `many`: lines have to name their topic."""
     name = ("json" if output.for_machines else "human") if wanted is None else wanted
     if name == "json":
-        return lambda item: output.line(msgspec.json.encode(item))
+        return lambda item: output.line(msgspec.json.encode(as_row(item)))
     if name == "human":
         return _Human(output, many=many)
     if name == "data":
@@ -38,6 +41,26 @@ def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
     return _with_losses_aside(_Template(name))
 
 
+def as_row(item: Item) -> dict[str, Any]:
+    """An item as a line of JSON has it."""
+    row: dict[str, Any] = {"topic": item.topic, "epoch": item.epoch}
+    if isinstance(item, Lost):
+        return row | {"lost": {"gap_from": item.gap_from, "gap_to": item.gap_to, "reason": item.reason}}
+    if isinstance(item, Restarted):
+        return row | {"restarted": {"previous_epoch": item.previous_epoch}}
+    row |= {"seq": item.seq, "ts": item.ts, "data": item.data}
+    more = {"tag": item.tag, "node": item.node, "meta": item.meta}
+    return row | {name: value for name, value in more.items() if value is not None}
+
+
+def loss_text(loss: AnyLoss) -> str:
+    """A loss as a line for people."""
+    if isinstance(loss, Lost):
+        return f"{loss.topic}: lost {loss.gap_from}-{loss.gap_to} ({loss.reason})"
+    known = "" if loss.previous_epoch is None else f", epoch {loss.previous_epoch} before"
+    return f"{loss.topic}: lost, it was made anew (epoch {loss.epoch}{known})"
+
+
 class _Human:
     def __init__(self, output: Output, *, many: bool) -> None:
         self._output = output
@@ -45,7 +68,7 @@ class _Human:
 
     def __call__(self, item: Item) -> None:
         if not isinstance(item, Record):
-            self._output.say(item.told(), "bold red")
+            self._output.say(loss_text(item), "bold red")
             return
         from rich.text import Text
 
@@ -59,13 +82,15 @@ class _Human:
             line.append(f"  from {clean(item.node)}", "blue")
         line.append(f"  {clean(bytes(item.data).decode('utf-8', 'replace'))}")
         if item.meta is not None:
-            line.append(f"  {clean(bytes(item.meta).decode('utf-8', 'replace'))}", "dim")
+            line.append(f"  {clean(bytes(cast(msgspec.Raw, item.meta)).decode('utf-8', 'replace'))}", "dim")
         line.no_wrap = True
         self._output.console.print(line, soft_wrap=True)
         sys.stdout.flush()
 
 
-def _with_losses_aside(render: Callable[[Record], str], on_terminal: Callable[[str], str] = clean) -> Printer:
+def _with_losses_aside(
+    render: Callable[[RawRecord], str], on_terminal: Callable[[str], str] = clean
+) -> Printer:
     """The program that reads expects nothing but data."""
     cleaned = on_terminal if sys.stdout.isatty() else _encodable
 
@@ -73,7 +98,7 @@ def _with_losses_aside(render: Callable[[Record], str], on_terminal: Callable[[s
         if isinstance(item, Record):
             print(cleaned(render(item)), flush=True)
         else:
-            tell_loss(item)
+            _print_loss(item)
 
     return show
 
@@ -83,8 +108,8 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def tell_loss(loss: Loss) -> None:
-    text = clean(loss.told())
+def _print_loss(loss: AnyLoss) -> None:
+    text = clean(loss_text(loss))
     if sys.stderr.isatty():
         from rich.text import Text
 
@@ -109,7 +134,7 @@ class _Template(string.Formatter):
                 question = f"it has {', '.join(_FIELDS)}" if meant is None else f"did you mean {meant}?"
                 raise UserMistake(f'a record has no "{first}": {question}')
 
-    def __call__(self, record: Record) -> str:
+    def __call__(self, record: RawRecord) -> str:
         values: dict[str, Any] = {
             "topic": record.topic,
             "epoch": record.epoch,

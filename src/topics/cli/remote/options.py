@@ -9,9 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from topics.cli.errors import DEFAULT_URL, refuse_empty
 from topics.cli.parser import any_bytes
-from topics.cli.remote.server import Server
-from topics.cli.work import DEFAULT_URL, refuse_empty
+from topics.cli.remote.client import connect
+from topics.client.sync import Topics
 from topics.values import UserMistake, did_you_mean
 
 PROFILES = "~/.config/topics.toml"
@@ -40,8 +41,8 @@ def given_flags(arguments: argparse.Namespace) -> list[str]:
     return [*words, "--json"] if arguments.json else words
 
 
-def server_for(arguments: argparse.Namespace) -> Server:
-    """The server that was meant. It has answered."""
+def client_for(arguments: argparse.Namespace, **patience: Any) -> Topics:
+    """Return a client of the server that the flags, the environment or a profile name."""
     refuse_empty("--url", arguments.url)
     refuse_empty("--key-file", arguments.key_file)
     chosen = arguments.profile
@@ -51,9 +52,7 @@ def server_for(arguments: argparse.Namespace) -> Server:
     if arguments.url and arguments.url.rstrip("/") != profile.get("url", arguments.url).rstrip("/"):
         profile = {}  # its key is for its own address, and goes to no other
     url = arguments.url or profile.get("url") or os.environ.get("TOPICS_URL") or DEFAULT_URL
-    server = Server(url, _key(arguments.key_file, profile), wait_s=arguments.wait)
-    server.hear()
-    return server
+    return connect(url, _key(arguments.key_file, profile), wait_s=arguments.wait, **patience)
 
 
 def _key(flag: str | None, profile: dict[str, str]) -> str | None:

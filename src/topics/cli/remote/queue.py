@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from topics.cli.remote.feed import Choice, Feed, Gap, Lost, Record
+from topics.cli.errors import DONE, REFUSED, print_error
+from topics.cli.output import Output, counted
+from topics.cli.remote.client import Json, ask, listed, state_of, topic_path, with_suggestion
 from topics.cli.remote.formats import printer
-from topics.cli.remote.looking import state_of
-from topics.cli.remote.options import add_flags, milliseconds, natural, positive, server_for
-from topics.cli.remote.output import Output
-from topics.cli.remote.server import Json, Server, topic_path
+from topics.cli.remote.options import add_flags, client_for, milliseconds, natural, positive
 from topics.cli.remote.write import add_input, append
-from topics.cli.work import DONE, REFUSED, counted, tell
 from topics.client import Refused
+from topics.client.records import Lost, Record
+from topics.client.sync import Topics
 from topics.values import MAX_NODE_BYTES
 
 PEEK = 10
@@ -74,9 +74,9 @@ def _node(arguments: argparse.Namespace) -> str:
 
 def run_push(arguments: argparse.Namespace) -> int:
     config: Json | None = None
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         try:
-            found = server.ask("GET", topic_path(arguments.topic) + "?touch=false")
+            found = ask(client, "GET", topic_path(arguments.topic) + "?touch=false")
         except Refused as refusal:
             if refusal.code != "topic_not_found":
                 raise
@@ -95,13 +95,13 @@ def run_claim(arguments: argparse.Namespace) -> int:
     if arguments.lease is not None:
         body["lease_ms"] = arguments.lease
     output = Output(arguments)
-    with server_for(arguments) as server:
-        told = _ask(server, arguments, "claim", body)
+    with client_for(arguments) as client:
+        told = _ask(client, arguments, "claim", body)
         gap = told.get("tombstone")
         if gap is not None:
-            lost = Gap(gap["gap_from"], gap["gap_to"], gap["reason"])
-            epoch = state_of(server, arguments.topic)["epoch"]
-            printer(output, None, many=True)(Lost(arguments.topic, epoch, lost))
+            epoch = state_of(client, arguments.topic)["epoch"]
+            lost = (gap["gap_from"], gap["gap_to"], gap["reason"], gap["missed_estimate"])
+            printer(output, None, many=True)(Lost(arguments.topic, epoch, *lost))
     rows = [{"topic": arguments.topic, **job} for job in told["claimed"]]
     output.rows(rows, _JOB, f"no job is ready in {arguments.topic}", kept=("data",))
     return DONE
@@ -122,8 +122,8 @@ def run_nack(arguments: argparse.Namespace) -> int:
 
 def _finish(arguments: argparse.Namespace, action: str, body: Json) -> int:
     node = _node(arguments)
-    with server_for(arguments) as server:
-        told = _ask(server, arguments, action, {"node": node, "seqs": arguments.seqs, **body})
+    with client_for(arguments) as client:
+        told = _ask(client, arguments, action, {"node": node, "seqs": arguments.seqs, **body})
     output = Output(arguments)
     if output.for_machines:
         output.row(told)
@@ -131,7 +131,7 @@ def _finish(arguments: argparse.Namespace, action: str, body: Json) -> int:
         output.say(f"{counted(told[action + 'ed'], 'job')} {action}ed, {told['ready']:,} ready")
     for seqs, why in ((told["skipped"], f"not held by {node}"), (told.get("lost") or [], "lost")):
         if seqs:
-            tell(f"{why}: {', '.join(map(str, seqs))}")
+            print_error(f"{why}: {', '.join(map(str, seqs))}")
     return REFUSED if told["skipped"] or told.get("lost") else DONE
 
 
@@ -139,9 +139,9 @@ def run_peek(arguments: argparse.Namespace) -> int:
     output = Output(arguments)
     left = PEEK if arguments.max is None else arguments.max
     show = printer(output, None, many=False)
-    with server_for(arguments) as server:
-        _require_queue(server, arguments.topic)
-        for item, _, _ in Feed(server, arguments.topic, Choice()).history():
+    with client_for(arguments) as client:
+        _require_queue(client, arguments.topic)
+        for item in client.topic(arguments.topic).items(raw=True):
             # What was lost in front of the first job is told to those who claim.
             if not left:
                 break
@@ -152,9 +152,9 @@ def run_peek(arguments: argparse.Namespace) -> int:
 
 
 def run_leases(arguments: argparse.Namespace) -> int:
-    with server_for(arguments) as server:
-        _require_queue(server, arguments.topic)
-        leases = server.listed(topic_path(arguments.topic, "leases"), "leases")
+    with client_for(arguments) as client:
+        _require_queue(client, arguments.topic)
+        leases = listed(client, topic_path(arguments.topic, "leases"), "leases")
         rows = ({"topic": arguments.topic, **lease} for lease in leases)
         Output(arguments).rows(rows, _LEASE, f"no job of {arguments.topic} is leased", kept=("node",))
     return DONE
@@ -162,9 +162,9 @@ def run_leases(arguments: argparse.Namespace) -> int:
 
 def run_redrive(arguments: argparse.Namespace) -> int:
     wanted = {"max": arguments.max, "match": arguments.tag, "into": arguments.into}
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         body = {name: value for name, value in wanted.items() if value is not None}
-        told = _ask(server, arguments, "redrive", body)
+        told = _ask(client, arguments, "redrive", body)
     output = Output(arguments)
     if output.for_machines:
         output.row(told)
@@ -174,15 +174,14 @@ def run_redrive(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _ask(server: Server, arguments: argparse.Namespace, action: str, body: Json) -> Json:
+def _ask(client: Topics, arguments: argparse.Namespace, action: str, body: Json) -> Json:
     """Once: a claim that is repeated would take other jobs, and an acknowledgement find nothing."""
     try:
-        return server.ask("POST", topic_path(arguments.topic, action), body, repeatable=False)
+        return ask(client, "POST", topic_path(arguments.topic, action), body, once=True)
     except Refused as refusal:
-        known = refusal.code == "topic_not_found"
-        raise server.missing(refusal, arguments.topic) if known else refusal from None
+        raise with_suggestion(client, refusal, arguments.topic) from None
 
 
-def _require_queue(server: Server, topic: str) -> None:
-    if state_of(server, topic)["type"] != "queue":
+def _require_queue(client: Topics, topic: str) -> None:
+    if state_of(client, topic)["type"] != "queue":
         raise Refused(409, "not_a_queue", f'"{topic}" is a log', {"topic": topic})

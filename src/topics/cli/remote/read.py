@@ -8,25 +8,35 @@ import queue
 import shlex
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from topics.cli.remote.feed import Choice, Entry, Feed, Record
-from topics.cli.remote.formats import Printer, printer
-from topics.cli.remote.interruption import Interruption
-from topics.cli.remote.options import add_flags, given_flags, moment, natural, server_for
-from topics.cli.remote.output import Output
-from topics.cli.remote.server import Server, topic_path
-from topics.cli.work import DONE, INTERRUPTED, LOSS, UNREACHABLE, tell
-from topics.client import Refused, Unreachable
+from topics.cli.errors import DONE, INTERRUPTED, LOSS, UNREACHABLE, Interruption, print_error
+from topics.cli.output import Output
+from topics.cli.remote.client import none_begins, state_of, topic_name, topic_names, with_suggestion
+from topics.cli.remote.formats import Item, Printer, printer
+from topics.cli.remote.options import add_flags, client_for, given_flags, moment, natural
+from topics.client import Unreachable
+from topics.client.cursors.cursor import MemoryCursor, behind
+from topics.client.errors import TopicNotFound
+from topics.client.records import Position, Record, Restarted
+from topics.client.sync import Topics
+from topics.client.topic import Topic
 from topics.values import MAX_WATCH_TOPICS, UserMistake
 
 TAIL = 10
+# The most that a server counts from the end of a topic.
+MOST_LAST = 1000
+# How long a server that is followed may be silent.
+ANSWER_WITHIN_S = 30.0
+# How often a topic that was dropped is looked for, while it is followed.
+GONE_PAUSE_S = 1.0
 # How often topics that a prefix matches are looked for, while they are followed.
 LOOK_S = 1.0
-# Pages that wait to be printed, while a terminal or a pipe takes its time.
+# Items that wait to be printed, while a terminal or a pipe takes its time.
 MOST_WAITING = 1000
 
 
@@ -59,22 +69,21 @@ def run(arguments: argparse.Namespace) -> int:
     named = [_Named.of(text) for text in arguments.topics]
     output = Output(arguments)
     show = printer(output, arguments.format, many=len(named) > 1 or named[0].is_prefix)
-    with server_for(arguments) as server:
-        if arguments.follow:
-            server.await_restarts()
-        reader = _Reader(server, arguments, named, show)
+    patience = {"awaits_restarts": True, "answer_within_s": ANSWER_WITHIN_S} if arguments.follow else {}
+    with client_for(arguments, **patience) as client:
+        reader = _Reader(client, arguments, named, show)
         try:
             with reader.interruption:
                 reader.run()
         except _Enough:
             pass
         except _LossMet:
-            tell(f"this loss ends it; to go on behind it: {reader.going_on()}")
+            print_error(f"this loss ends it; to go on behind it: {reader.going_on()}")
             return LOSS
         except (KeyboardInterrupt, Unreachable) as end:
             if isinstance(end, Unreachable):
-                tell(str(end))
-            tell(f"go on with: {reader.going_on()}")
+                print_error(str(end))
+            print_error(f"go on with: {reader.going_on()}")
             return UNREACHABLE if isinstance(end, Unreachable) else INTERRUPTED
     return DONE
 
@@ -109,78 +118,182 @@ class _Named:
         return cls(name, seq=int(seq), epoch=int(epoch) if epoch else None)
 
 
+class _At(MemoryCursor):
+    """A cursor that begins at a position."""
+
+    def __init__(self, position: Position | None) -> None:
+        super().__init__()
+        self._at = position
+
+    def load(self) -> Position | None:
+        return self._at
+
+
+class _Feed:
+    """What is read of one topic, and how far it was printed."""
+
+    def __init__(
+        self,
+        topic: Topic[Any],
+        arguments: argparse.Namespace,
+        *,
+        position: Position | None = None,
+        **begin: Any,
+    ) -> None:
+        """`begin` is where to begin without a position: `from_seq`, `last` or `since`."""
+        self.name = topic.name
+        self._topic = topic
+        self._begin = begin
+        self._filters = {"until": arguments.until, "tag": arguments.tag}
+        self._cursor = _At(position)
+        # Records before this one are left out, in this incarnation of the topic.
+        self.first = 0
+        self._printed = position
+
+    @property
+    def position(self) -> Position | None:
+        """After what was printed, and after what the server has nothing to print of."""
+        positions = [position for position in (self._printed, self._cursor.position) if position is not None]
+        return max(positions, key=lambda position: (position.epoch, position.seq), default=None)
+
+    def printed(self, item: Item) -> None:
+        if isinstance(item, Record):
+            self._printed = Position(item.topic, item.epoch, item.seq)
+        else:
+            self._printed = behind(item)
+        if isinstance(item, Restarted):
+            self.first = 0
+
+    def history(self) -> Iterator[Item]:
+        """The items up to the head."""
+        last = self._begin.get("last")
+        return self._items(self._cursor) if last is None or last <= MOST_LAST else self._last_of_all(last)
+
+    def follow(self) -> Iterator[Item]:
+        """The items up to the head, then new ones. Waits for a topic that is dropped to come back."""
+        last = self._begin.get("last")
+        if last is not None and last > MOST_LAST and self.position is None:
+            yield from self._last_of_all(last)
+        while True:
+            try:
+                yield from self._items(self._cursor, follow=True)
+                return
+            except TopicNotFound:
+                if self.position is None:
+                    raise
+                time.sleep(GONE_PAUSE_S)
+
+    def follow_apart(self) -> Iterator[Item]:
+        """The items after the position, for a thread that reads ahead of what is printed."""
+        cursor = _At(self.position)
+        while True:
+            try:
+                yield from self._items(cursor, follow=True)
+                return
+            except TopicNotFound:
+                time.sleep(GONE_PAUSE_S)
+
+    def _items(self, cursor: MemoryCursor, *, follow: bool = False) -> Iterator[Item]:
+        return self._topic.items(cursor, follow=follow, raw=True, **self._begin, **self._filters)
+
+    def _last_of_all(self, last: int) -> Iterator[Item]:
+        """The last items of a walk through the whole topic, without the losses in front of them."""
+        kept: deque[Item] = deque()
+        records = 0
+        cursor = _At(None)
+        for item in self._topic.items(cursor, raw=True, since=self._begin.get("since"), **self._filters):
+            kept.append(item)
+            records += isinstance(item, Record)
+            while records > last or (records == last and not isinstance(kept[0], Record)):
+                records -= isinstance(kept.popleft(), Record)
+        yield from kept
+        self._cursor = cursor
+
+
 class _Reader:
     def __init__(
-        self, server: Server, arguments: argparse.Namespace, named: list[_Named], show: Printer
+        self, client: Topics, arguments: argparse.Namespace, named: list[_Named], show: Printer
     ) -> None:
-        self._server = server
+        self._client = client
         self._arguments = arguments
         self._named = named
         self._show = show
         self._left: int | None = arguments.limit
-        last = arguments.last
-        if last is None and arguments.verb == "tail" and arguments.first is None and arguments.since is None:
-            last = TAIL
-        self._choice = Choice(last, arguments.since, arguments.until, arguments.tag)
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, _Feed] = {}
         self.interruption = Interruption()
 
     def run(self) -> None:
         if self._left == 0:
+            return
+        if len(self._named) == 1 and not self._named[0].is_prefix:
+            self._run_one(self._named[0].name)
             return
         for name in self._names():
             self._feeds[name] = self._feed(name)
         if len(self._feeds) > MAX_WATCH_TOPICS and self._arguments.follow:
             raise UserMistake(f"at most {MAX_WATCH_TOPICS} topics can be followed, not {len(self._feeds)}")
         for feed in self._feeds.values():
-            for entry in feed.history():
-                self._take(feed, entry)
+            for item in feed.history():
+                self._take(feed, item)
         if self._arguments.follow:
-            self._follow()
+            for feed, item in self._from_all():
+                self._take(feed, item)
+
+    def _run_one(self, name: str) -> None:
+        try:
+            feed = self._feeds[name] = self._feed(name)
+            for item in feed.follow() if self._arguments.follow else feed.history():
+                self._take(feed, item)
+        except TopicNotFound as refusal:
+            raise with_suggestion(self._client, refusal, name) from None
 
     def _names(self) -> Iterator[str]:
         for each in self._named:
             if each.is_prefix:
                 yield from self._names_that_begin(each.name)
-                continue
-            try:
-                self._server.fetch("GET", topic_path(each.name) + "?touch=false")
-            except Refused as refusal:
-                raise self._server.missing(refusal, each.name) from None
-            yield each.name
+            else:
+                # All of them are there, or nothing is printed.
+                state_of(self._client, each.name)
+                yield each.name
 
     def _names_that_begin(self, prefix: str) -> list[str]:
-        """Nothing there is told: a prefix may be misspelt, and what follows waits for such a topic."""
-        names = self._server.topic_names(prefix)
+        """The names; if there are none, an error or a note: a prefix may be misspelt."""
+        names = topic_names(self._client, prefix)
         if not names and self._arguments.follow:
-            tell(f'no topic begins with "{prefix}" yet: waiting for one')
+            print_error(f'no topic begins with "{prefix}" yet: waiting for one')
         elif not names:
-            raise self._server.none_begins(prefix)
+            raise none_begins(self._client, prefix)
         return names
 
-    def _feed(self, name: str) -> Feed:
-        """A position that was named wins over where all of them are to begin."""
+    def _feed(self, name: str) -> _Feed:
+        """A position in the name of a topic wins over the flags that say where to begin."""
+        given = self._arguments
+        topic = self._client.topic(topic_name(name))
         for each in self._named:
             if each.name == name and not each.is_prefix and each.seq is not None:
-                whole = Choice(None, self._choice.since, self._choice.until, self._choice.tag)
-                return Feed(self._server, name, whole, each.seq, each.epoch)
-        first: int = self._arguments.first or 0
+                if each.epoch is None:
+                    return _Feed(topic, given, from_seq=each.seq, since=given.since)
+                return _Feed(topic, given, position=Position(name, each.epoch, each.seq), since=given.since)
+        last, first = given.last, given.first or 0
+        if last is None and given.verb == "tail" and given.first is None and given.since is None:
+            last = TAIL
+        if last is not None:
+            return _Feed(topic, given, last=last, since=given.since)
         before = max(first - 1, 0)
         if before:
-            # A position behind the head would be one of another life; a wish for what is to come is none.
-            head: int = self._server.ask("GET", topic_path(name) + "?touch=false")["head_seq"]
-            before = min(before, head)
-        return Feed(self._server, name, self._choice, before, first=first)
+            # A position after the head would be one of another incarnation.
+            before = min(before, state_of(self._client, name)["head_seq"])
+        feed = _Feed(topic, given, from_seq=before, since=given.since)
+        feed.first = first
+        return feed
 
-    def _take(self, feed: Feed, entry: Entry) -> None:
-        item = entry[0]
-        if item is None:
-            feed.done(entry)
+    def _take(self, feed: _Feed, item: Item) -> None:
+        if isinstance(item, Record) and item.seq < feed.first:
             return
-        # A terminal may have been paused: what is printed is also noted.
+        # Ctrl-C waits until what is printed is also noted.
         self.interruption.begin()
         self._show(item)
-        feed.done(entry)
+        feed.printed(item)
         self.interruption.end()
         if isinstance(item, Record):
             if self._left is not None:
@@ -190,45 +303,32 @@ class _Reader:
         elif self._arguments.fail_on_loss:
             raise _LossMet
 
-    # --- what comes -------------------------------------------------------------------------------------
+    def _from_all(self) -> Iterator[tuple[_Feed, Item]]:
+        """New items of all topics: a thread follows each, and one for each prefix looks for new topics."""
+        arrived: queue.Queue[tuple[_Feed, Item | None] | str | BaseException] = queue.Queue(MOST_WAITING)
 
-    def _follow(self) -> None:
-        if len(self._feeds) == 1 and not any(each.is_prefix for each in self._named):
-            (feed,) = self._feeds.values()
-            entries: Iterator[tuple[Feed, Entry]] = ((feed, entry) for entry in feed.news())
-        else:
-            entries = self._from_all()
-        until = self._arguments.until
-        for feed, entry in entries:
-            self._take(feed, entry)
-            if until is not None and entry[0] is None and time.time() * 1000 > until:
-                return
-
-    def _from_all(self) -> Iterator[tuple[Feed, Entry]]:
-        """A thread waits for each topic; one more looks for topics that a prefix matches and that are new."""
-        arrived: queue.Queue[tuple[Feed, Entry] | str | BaseException] = queue.Queue(MOST_WAITING)
-
-        def listen(feed: Feed) -> None:
+        def follow(feed: _Feed) -> None:
             try:
-                for entry in feed.news():
-                    arrived.put((feed, entry))
+                for item in feed.follow_apart():
+                    arrived.put((feed, item))
+                arrived.put((feed, None))
             except BaseException as error:
                 arrived.put(error)
 
         def look(prefix: str) -> None:
             try:
                 while True:
-                    for name in self._server.topic_names(prefix):
+                    for name in topic_names(self._client, prefix):
                         arrived.put(name)
                     time.sleep(LOOK_S)
             except BaseException as error:
                 arrived.put(error)
 
-        def start(work: Any, *given: Any) -> None:
-            threading.Thread(target=work, args=given, daemon=True).start()
+        def start(work: Any, given: Any) -> None:
+            threading.Thread(target=work, args=(given,), daemon=True).start()
 
         for feed in self._feeds.values():
-            start(listen, feed)
+            start(follow, feed)
         for each in self._named:
             if each.is_prefix:
                 start(look, each.name)
@@ -236,14 +336,15 @@ class _Reader:
             found = arrived.get()
             if isinstance(found, BaseException):
                 raise found
-            if not isinstance(found, str):
-                yield found
+            if isinstance(found, tuple):
+                feed, item = found
+                if item is None:
+                    return  # `--until` has passed
+                yield feed, item
             elif found not in self._feeds:
-                # It is younger than this command: all of it is news.
-                feed = self._feeds[found] = Feed(
-                    self._server, found, Choice(None, None, None, self._choice.tag)
-                )
-                start(listen, feed)
+                # It is younger than this command, so all of it is new.
+                feed = self._feeds[found] = _Feed(self._client.topic(found), self._arguments)
+                start(follow, feed)
 
     # --- going on ---------------------------------------------------------------------------------------
 
@@ -258,9 +359,10 @@ class _Reader:
             elif each.name not in self._feeds:
                 words.append(each.name)
                 waiting = True
-        for feed in self._feeds.values():
-            waiting = waiting or feed.epoch is None
-            words.append(feed.position)
+        for name, feed in self._feeds.items():
+            at = feed.position
+            waiting = waiting or at is None
+            words.append(name if at is None else f"{name}@{at.seq}~{at.epoch}")
         if waiting and given.first is not None:
             words += ["--from", str(given.first)]
         elif not waiting and given.verb == "tail" and any(each.is_prefix for each in self._named):

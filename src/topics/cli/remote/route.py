@@ -4,11 +4,12 @@ import argparse
 from typing import Any
 from urllib.parse import quote
 
-from topics.cli.remote.options import add_flags, server_for
-from topics.cli.remote.output import Output, agreed, has_terminal
-from topics.cli.remote.server import Json, Server
-from topics.cli.work import DONE, REFUSED, tell
+from topics.cli.errors import DONE, REFUSED, print_error
+from topics.cli.output import Output, agreed, has_terminal
+from topics.cli.remote.client import Json, ask, listed
+from topics.cli.remote.options import add_flags, client_for
 from topics.client import Refused
+from topics.client.sync import Topics
 from topics.values import UserMistake, did_you_mean
 
 _LIST = ("router", "source", "dest", "guarantee", "forwarded_total")
@@ -39,9 +40,9 @@ def run_add(arguments: argparse.Namespace) -> int:
     body: Json = {"source": arguments.source, "dest": arguments.dest}
     if arguments.tag is not None:
         body["filter"] = arguments.tag
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         headers = (("If-None-Match", "*"),)
-        told = server.ask("PUT", _path(arguments.name), body, headers=headers, repeatable=False)
+        told = ask(client, "PUT", _path(arguments.name), body, headers=headers, once=True)
     output = Output(arguments)
     if output.for_machines:
         output.row(told)
@@ -51,9 +52,9 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         Output(arguments).rows(
-            server.listed("/v0/routers", "routers"), _LIST, "there is no router", kept=_LIST[:3]
+            listed(client, "/v0/routers", "routers"), _LIST, "there is no router", kept=_LIST[:3]
         )
     return DONE
 
@@ -61,16 +62,16 @@ def run_list(arguments: argparse.Namespace) -> int:
 def run_drop(arguments: argparse.Namespace) -> int:
     if not (arguments.yes or has_terminal()):
         raise UserMistake("nobody can be asked here: say --yes")
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         if not arguments.yes:
-            found = _found(server, arguments.name)
-            tell(f"this ends the copying from {found['source']} into {found['dest']}; copies stay")
+            found = _found(client, arguments.name)
+            print_error(f"this ends the copying from {found['source']} into {found['dest']}; copies stay")
             if not agreed("drop the router?"):
-                tell("nothing was dropped")
+                print_error("nothing was dropped")
                 return REFUSED
-        told = server.ask("DELETE", _path(arguments.name), repeatable=False)
+        told = ask(client, "DELETE", _path(arguments.name), once=True)
         if not told["deleted"]:
-            _found(server, arguments.name)
+            _found(client, arguments.name)
     output = Output(arguments)
     if output.for_machines:
         output.row(told)
@@ -85,10 +86,10 @@ def _path(name: str) -> str:
     return f"/v0/routers/{quote(name, safe='')}"
 
 
-def _found(server: Server, name: str) -> Json:
+def _found(client: Topics, name: str) -> Json:
     try:
-        return server.ask("GET", _path(name))
+        return ask(client, "GET", _path(name))
     except Refused as refusal:
-        question = did_you_mean(name, [each["router"] for each in server.listed("/v0/routers", "routers")])
+        question = did_you_mean(name, [each["router"] for each in listed(client, "/v0/routers", "routers")])
         said = f"nothing to drop: {refusal.message}{question}"
         raise Refused(refusal.status, refusal.code, said, refusal.detail) from None

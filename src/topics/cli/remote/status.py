@@ -9,10 +9,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from topics.cli.remote.options import add_flags, server_for
-from topics.cli.remote.output import Output
-from topics.cli.remote.server import Json
-from topics.cli.work import DONE, REFUSED, amount, counted
+from topics.cli.errors import DONE, REFUSED
+from topics.cli.output import Output, amount, counted
+from topics.cli.remote.client import Json, ask, listed
+from topics.cli.remote.options import add_flags, client_for
 
 # A disk that is filling needs attention when so little is left of it, in room and in time.
 _LITTLE_ROOM = 0.05
@@ -37,9 +37,9 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with server_for(arguments) as server:
-        found = server.ask("GET", "/v0/overview?page_size=1")
-        cursors = list(server.listed("/v0/cursors", "cursors"))
+    with client_for(arguments) as client:
+        found = ask(client, "GET", "/v0/overview?page_size=1")
+        cursors = list(listed(client, "/v0/cursors", "cursors"))
     about = found["server"]
     attention = [*of_server(about), *(_TEXTS[item["kind"]](item) for item in found["attention"])]
     more = sum(found["attention_counts"].values()) - len(found["attention"])

@@ -16,12 +16,14 @@ from typing import Any
 
 import msgspec
 
+from topics.cli.errors import DONE, INTERRUPTED, Interruption, print_error
+from topics.cli.output import Output, counted, progress
 from topics.cli.parser import any_bytes
-from topics.cli.remote.interruption import Interruption
-from topics.cli.remote.options import add_flags, given_flags, server_for
-from topics.cli.remote.output import Output, progress
-from topics.cli.remote.server import Server
-from topics.cli.work import DONE, INTERRUPTED, counted, tell
+from topics.cli.remote.client import Json, require_server, topic_path
+from topics.cli.remote.options import add_flags, client_for, given_flags
+from topics.client.sync import Topics
+from topics.client.wire.effects import Request
+from topics.client.wire.session import decode_or_refuse
 from topics.values import UserMistake
 
 # Of one request. What comes slowly is not gathered: each piece that is read is written at once.
@@ -29,6 +31,8 @@ MOST_RECORDS = 1000
 MOST_BYTES = 1 << 20
 _PIECE = 1 << 16
 _BOM = b"\xef\xbb\xbf"
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 # A line and what it is called in a message; and the record it has become.
 Line = tuple[str, bytes]
@@ -70,8 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
     """Write what the arguments say; a topic that this brings into being has this configuration."""
-    with server_for(arguments) as server:
-        writer = _Writer(server, arguments, config)
+    with client_for(arguments, awaits_restarts=True) as client:
+        # Before anything is typed, or read from a pipe.
+        require_server(client)
+        writer = _Writer(client, arguments, config)
         try:
             # What is typed and a bar that moves would be in each other's way.
             is_typed = _from_standard_input(arguments) and sys.stdin.isatty()
@@ -83,8 +89,8 @@ def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
             if not writer.count:
                 raise UserMistake("there is nothing to write")
         except KeyboardInterrupt:
-            tell(f"interrupted: {counted(writer.count, 'record')} written")
-            tell(f"go on{writer.behind} with: {_going_on(arguments, writer.count)}")
+            print_error(f"interrupted: {counted(writer.count, 'record')} written")
+            print_error(f"go on{writer.behind} with: {_going_on(arguments, writer.count)}")
             return INTERRUPTED
         finally:
             writer.report(Output(arguments))
@@ -105,9 +111,20 @@ def _going_on(arguments: argparse.Namespace, count: int) -> str:
     return shlex.join([*words, *flags, *given_flags(arguments)])
 
 
+def write(client: Topics, topic: str, body: Json) -> Json:
+    """Append records under an idempotency key. `Uncertain`: they may be in the log or not."""
+    key = client._session.new_key()
+    request = Request(
+        method="POST",
+        target=topic_path(topic) + "?return_seqs=false",
+        body=msgspec.json.encode({**body, "idempotency_key": key}),
+    )
+    return decode_or_refuse(_decode, client._io.run(client._session.write(topic, request, key)))
+
+
 class _Writer:
-    def __init__(self, server: Server, arguments: argparse.Namespace, config: dict[str, Any] | None) -> None:
-        self._server = server
+    def __init__(self, client: Topics, arguments: argparse.Namespace, config: dict[str, Any] | None) -> None:
+        self._client = client
         self._topic = arguments.topic
         self._label = {} if arguments.tag is None else {"tag": arguments.tag}
         self._common = {} if arguments.node is None else {"node": arguments.node}
@@ -120,7 +137,7 @@ class _Writer:
 
     def write(self, batch: list[Row]) -> None:
         records = [{"data": data, **self._label} for _, data in batch]
-        self._last = self._server.write(self._topic, {"records": records, **self._common})
+        self._last = write(self._client, self._topic, {"records": records, **self._common})
         self._first = self._first or self._last
         self.count += len(batch)
         self.behind = f" behind {batch[-1][0]}"
@@ -265,7 +282,7 @@ def _pieces(arguments: argparse.Namespace, advance: Callable[[float], None]) -> 
         yield [(f"argument {number}", word) for number, word in enumerate(words, 1)]
         return
     if sys.stdin.isatty():
-        tell("reading records from the terminal, one a line; Ctrl-D ends them")
+        print_error("reading records from the terminal, one a line; Ctrl-D ends them")
     number, rest = 0, b""
     for piece in _read_pieces():
         advance(len(piece))

@@ -258,8 +258,12 @@ class Reading(Generic[T]):
         if page.records or page.tombstone is not None or not page.caught_up:
             self._heard = time.monotonic()
         self._known_epoch = self._epoch
+        is_cut_by_server = self._uses_last and self._options.until is not None
         self._seq, self._epoch, self._uses_last = page.next_from_seq, page.epoch, False
-        self._behind_page = Position(self._topic, page.epoch, page.next_from_seq)
+        # Records that the server has left out because of `until` are not done.
+        self._behind_page = (
+            None if is_cut_by_server else Position(self._topic, page.epoch, page.next_from_seq)
+        )
         self.is_caught_up = page.caught_up
         if self._goal is None:
             self._goal = page.head_seq
@@ -300,6 +304,8 @@ class Reading(Generic[T]):
             return self._diff(wait_s)
         query: list[tuple[str, Any]] = [("limit", self._page_limit()), ("include_tags", "true")]
         query.append(("last", options.last) if self._uses_last else ("from_seq", self._seq))
+        if self._uses_last and options.until is not None:
+            query.append(("until", options.until))  # the last ones before it
         if self._epoch is not None and not self._uses_last:
             query.append(("epoch", self._epoch))
         if options.tag is not None:

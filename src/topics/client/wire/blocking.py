@@ -1,5 +1,6 @@
 """Runs operations with blocking sockets. Threads and forks may share it: a connection has one user."""
 
+import select
 import socket
 import ssl
 import threading
@@ -35,9 +36,9 @@ R = TypeVar("R")
 
 
 class _Connection:
-    def __init__(self, address: Address, timeout_s: float, known: KnownHeads) -> None:
+    def __init__(self, address: Address, connect_s: float, timeout_s: float, known: KnownHeads) -> None:
         try:
-            self._socket = socket.create_connection((address.host, address.port), timeout_s)
+            self._socket = socket.create_connection((address.host, address.port), connect_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.is_tls:
                 context = ssl.create_default_context()
@@ -89,6 +90,9 @@ class _Connection:
         elif not self._parser.finish():
             raise ConnectionResetError("the server closed the connection")
 
+    def is_silent_for(self, seconds: float) -> bool:
+        return not select.select([self._socket], [], [], seconds)[0]
+
     @property
     def is_stale(self) -> bool:
         """Whether the server has closed it while it was idle, or says something that was not asked."""
@@ -114,9 +118,19 @@ class _Connection:
 class Blocking:
     """A pool of connections, and what runs operations over them."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        timeout_s: float,
+        *,
+        connect_s: float | None = None,
+        on_silence: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_silence` is called once, if the first answer takes longer than `connect_s`."""
         self._address = address
         self._timeout_s = timeout_s
+        self._connect_s = timeout_s if connect_s is None else connect_s
+        self._on_silence = on_silence
         self._idle: deque[_Connection] = deque()
         self._known: KnownHeads = {}
         self._is_closed = False
@@ -188,7 +202,7 @@ class Blocking:
                 return connection, request
             except OSError:
                 connection.close()  # closed by the server while it was idle
-        connection = _Connection(self._address, self._timeout_s, self._known)
+        connection = _Connection(self._address, self._connect_s, self._timeout_s, self._known)
         try:
             connection.send(data)
         except OSError as error:
@@ -198,6 +212,10 @@ class Blocking:
 
     def _finish(self, connection: _Connection, request: Request, wait_s: float) -> Response:
         try:
+            if self._on_silence is not None:
+                on_silence, self._on_silence = self._on_silence, None
+                if connection.is_silent_for(self._connect_s):
+                    on_silence()
             response = connection.receive(wait_s)
         except (OSError, ValueError) as error:
             connection.close()

@@ -1,4 +1,4 @@
-"""Asking the server, patiently: which failures are waited out, and what is known when patience ends."""
+"""Requests to one server: which failures are retried, for how long, and what is known at the end."""
 
 import itertools
 import os
@@ -43,15 +43,15 @@ def check_times(timeout_s: float, retry_s: float) -> None:
         raise ValueError(f"retry_s is 0 or more, not {retry_s}")
 
 
-class RetryBudget:
-    """When to try again, and until when."""
+class Backoff:
+    """The pauses between attempts: each twice as long as the one before, until the time for retries is over."""
 
     def __init__(self, seconds: float, since: float | None = None) -> None:
         self._deadline = (time.monotonic() if since is None else since) + seconds
         self._pause_s = FIRST_PAUSE_S
 
     def next_pause(self, asked_s: float = 0.0) -> Pause | None:
-        """None when the next attempt would come too late."""
+        """The next pause, at least as long as the server asked for; None when the time is over."""
         seconds = max(self._pause_s, asked_s)
         left = self._deadline - time.monotonic()
         if left <= 0:
@@ -60,12 +60,31 @@ class RetryBudget:
         return Pause(min(seconds, left))
 
 
+class RetryRule:
+    """Which failures of a request are retried. This is the rule of the SDK."""
+
+    # How long to wait for a server that cannot be reached, from the first failure on. None: as long as all
+    # retries of the request may take.
+    away_s: float | None = None
+
+    def passes(self, refused: Refused) -> bool:
+        """Whether the server may answer otherwise in a moment. May raise what a proxy's answer means."""
+        return refused.status in TRANSIENT
+
+    def answered(self) -> None:
+        """The server has answered a request."""
+
+    def unreachable(self, url: str, error: Exception) -> Unreachable:
+        return Unreachable(f"no answer from the topics server at {url}: {error}")
+
+
 class Session:
     """What all operations of one client share."""
 
-    def __init__(self, url: str, retry_s: float) -> None:
+    def __init__(self, url: str, retry_s: float, rule: RetryRule | None = None) -> None:
         self.url = url
         self.retry_s = retry_s
+        self.rule = rule or RetryRule()
         self.forget_parent()
         tell_when_forked(self)
 
@@ -98,25 +117,40 @@ class Session:
         request: Request,
         patience_s: float | None = None,
         broken: list[Exception] | None = None,
+        *,
+        once: bool = False,
     ) -> Operation[Response]:
-        """`broken` gets the attempts that were sent and not answered: what they did is not known."""
-        patience = RetryBudget(self.retry_s if patience_s is None else patience_s)
+        """Send a request until it is answered.
+
+        `broken` collects the attempts that were sent and not answered: their effect is not known. With `once`,
+        such an attempt is not repeated.
+        """
+        rule = self.rule
+        patience = Backoff(self.retry_s if patience_s is None else patience_s)
+        absence: Backoff | None = None
         while True:
-            asked_s = 0.0
+            backoff, asked_s = patience, 0.0
             failure: TopicsError
             try:
                 response: Response = yield Exchange(request)
                 refused = refused_by(response)
                 if refused is None:
+                    rule.answered()
                     return response
-                if refused.status not in TRANSIENT:
+                if not rule.passes(refused):
                     raise refused
                 asked_s, failure = retry_after_s(response), refused
             except (NotConnected, Broken) as error:
-                if broken is not None and isinstance(error, Broken):
-                    broken.append(error)
-                failure = Unreachable(f"no answer from the topics server at {self.url}: {error}")
-            pause = patience.next_pause(asked_s)
+                failure = rule.unreachable(self.url, error)
+                if isinstance(error, Broken):
+                    if broken is not None:
+                        broken.append(error)
+                    if once:
+                        said = f"no answer from {self.url}: {error}; it may have been done or not"
+                        raise Unreachable(said) from None
+                elif rule.away_s is not None:
+                    backoff = absence = absence or Backoff(rule.away_s)
+            pause = backoff.next_pause(asked_s)
             if pause is None:
                 raise failure
             yield pause
@@ -130,12 +164,14 @@ class Session:
         since: float | None = None,
         came: Response | Broken | None = None,
     ) -> Operation[Response]:
-        """A write with an idempotency key: repeated while the server is sure to know the key again.
+        """Send a write with an idempotency key, and repeat it while the server is sure to remember the key.
 
-        `begun` is a first attempt that was sent already, at the time `since`, and `came` what came of it;
-        without either, nobody has waited for that.
+        `begun` is a first attempt that was sent already, at the time `since`, and `came` is its outcome. With
+        `since` alone, the outcome of the first attempt is unknown.
         """
-        patience: RetryBudget | None = None  # most writes need none
+        rule = self.rule
+        patience: Backoff | None = None  # most writes need none
+        absence: Backoff | None = None
         first_at = began = time.monotonic()
         sent_at: float | None = None  # of the first attempt whose outcome is unknown
         if since is not None:
@@ -147,7 +183,7 @@ class Session:
                 if (yield from self._is_forgotten(topic, sent_at)):
                     raise self._uncertain(topic, key)
         while True:
-            asked_s = 0.0
+            backoff, asked_s = None, 0.0
             try:
                 heard, came = came, None
                 if heard is None:
@@ -158,21 +194,24 @@ class Session:
                 response: Response = heard
                 refused = None if response.status < 400 else refused_by(response)
                 if refused is None:
+                    rule.answered()
                     if sent_at is not None:
                         yield from self._confirm(topic, response, sent_at, key)
                     return response
-                if refused.status not in TRANSIENT:
+                if not rule.passes(refused):
                     raise refused
                 asked_s = retry_after_s(response)
                 failure: Exception = refused
             except NotConnected as error:
-                failure = Unreachable(f"no topics server at {self.url}: {error}")
+                failure = rule.unreachable(self.url, error)
+                if rule.away_s is not None:
+                    backoff = absence = absence or Backoff(rule.away_s)
             except Broken as error:
                 sent_at = began if sent_at is None else sent_at
                 failure = error
-            if patience is None:
-                patience = RetryBudget(self.retry_s, first_at)
-            pause = patience.next_pause(asked_s)
+            if backoff is None:
+                backoff = patience = patience or Backoff(self.retry_s, first_at)
+            pause = backoff.next_pause(asked_s)
             if pause is None:
                 raise failure if sent_at is None else self._uncertain(topic, key)
             yield pause

@@ -1,6 +1,7 @@
 """Where verbs print: an object a line for machines, tables and colours for a person at a terminal."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from topics.cli.work import clean, clean_json
+from topics.cli.errors import clean, clean_json
 from topics.values import UserMistake
 
 if TYPE_CHECKING:
@@ -201,3 +202,48 @@ def progress(text: str, total: float | None, *, hidden: bool = False) -> Iterato
     with Progress(console=new_console(stderr=True), transient=True) as bar:
         task = bar.add_task(text, total=total)
         yield lambda by: bar.advance(task, by)
+
+
+# --- for operators ------------------------------------------------------------------------------------------
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the result as JSON, for machines")
+
+
+def show(result: dict[str, Any], text: str, *, as_json: bool) -> None:
+    print(json.dumps(result) if as_json else text)
+
+
+def amount(size: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+class Terminal:
+    """The terminal that a command was started from, if there was one.
+
+    The signal that says "read your files again" comes as well when it is closed, and means the end then.
+    """
+
+    def __init__(self, *, closing_ends: bool = True) -> None:
+        """`closing_ends`: False for a command that was started to outlive its terminal, as by nohup."""
+        self._was_there = closing_ends and self._is_there()
+
+    def is_gone(self) -> bool:
+        return self._was_there and not self._is_there()
+
+    def _is_there(self) -> bool:
+        try:
+            os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        except OSError:
+            return False
+        return True

@@ -3,12 +3,12 @@
 import argparse
 from typing import Any
 
-from topics.cli.remote.looking import state_of
-from topics.cli.remote.options import add_flags, natural, server_for
-from topics.cli.remote.output import Output, agreed, confirmed, has_terminal
-from topics.cli.remote.server import Json, Server, topic_path
-from topics.cli.work import DONE, REFUSED, amount, counted, tell
+from topics.cli.errors import DONE, REFUSED, print_error
+from topics.cli.output import Output, agreed, amount, confirmed, counted, has_terminal
+from topics.cli.remote.client import Json, ask, state_of, topic_path
+from topics.cli.remote.options import add_flags, client_for, natural
 from topics.client import Refused
+from topics.client.sync import Topics
 from topics.values import UserMistake
 
 UNASKED = "nobody can be asked here: say --yes, or --dry-run to see what would be done"
@@ -47,17 +47,17 @@ def run_drop(arguments: argparse.Namespace) -> int:
     _require_consent(arguments)
     path = topic_path(arguments.topic)
     query = "if_empty=true&" if arguments.if_empty else ""
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         if arguments.dry_run:
-            state_of_dropped(server, arguments.topic)
-            Output(arguments).pairs(server.ask("DELETE", f"{path}?{query}dry_run=true"))
+            state_of_dropped(client, arguments.topic)
+            Output(arguments).pairs(ask(client, "DELETE", f"{path}?{query}dry_run=true"))
             return DONE
-        if not arguments.yes and not _agreed_to_drop(server, arguments.topic):
-            tell("nothing was dropped")
+        if not arguments.yes and not _agreed_to_drop(client, arguments.topic):
+            print_error("nothing was dropped")
             return REFUSED
-        told = server.ask("DELETE", f"{path}?{query}".rstrip("?&"), repeatable=False)
+        told = ask(client, "DELETE", f"{path}?{query}".rstrip("?&"), once=True)
         if not told["deleted"]:
-            state_of_dropped(server, arguments.topic)
+            state_of_dropped(client, arguments.topic)
     output = Output(arguments)
     if output.for_machines:
         output.row(told)
@@ -66,20 +66,20 @@ def run_drop(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def state_of_dropped(server: Server, topic: str) -> Json:
+def state_of_dropped(client: Topics, topic: str) -> Json:
     """Raises when there is nothing to drop."""
     try:
-        return state_of(server, topic)
+        return state_of(client, topic)
     except Refused as refusal:
         raise Refused(
             refusal.status, refusal.code, f"nothing to drop: {refusal.message}", refusal.detail
         ) from None
 
 
-def _agreed_to_drop(server: Server, topic: str) -> bool:
-    state_of_dropped(server, topic)
-    would = server.ask("DELETE", topic_path(topic) + "?dry_run=true")
-    tell(
+def _agreed_to_drop(client: Topics, topic: str) -> bool:
+    state_of_dropped(client, topic)
+    would = ask(client, "DELETE", topic_path(topic) + "?dry_run=true")
+    print_error(
         f"this removes {topic} with {counted(would['count'], 'record')} ({amount(would['bytes'])})"
         f"{_with_routers(would)}, for good"
     )
@@ -98,18 +98,18 @@ def run_delete(arguments: argparse.Namespace) -> int:
         raise UserMistake("say which records: --before-seq, --tag or --seqs")
     _require_consent(arguments)
     path = topic_path(arguments.topic, "delete")
-    with server_for(arguments) as server:
-        state_of(server, arguments.topic)
+    with client_for(arguments) as client:
+        state_of(client, arguments.topic)
         if arguments.dry_run:
-            Output(arguments).pairs(server.ask("POST", path, {**body, "dry_run": True}))
+            Output(arguments).pairs(ask(client, "POST", path, {**body, "dry_run": True}))
             return DONE
         if not arguments.yes:
-            would = server.ask("POST", path, {**body, "dry_run": True})
-            tell(f"this removes {counted(would['deleted'], 'record')} of {arguments.topic}, for good")
+            would = ask(client, "POST", path, {**body, "dry_run": True})
+            print_error(f"this removes {counted(would['deleted'], 'record')} of {arguments.topic}, for good")
             if not agreed("delete them?"):
-                tell("nothing was deleted")
+                print_error("nothing was deleted")
                 return REFUSED
-        told = server.ask("POST", path, body)
+        told = ask(client, "POST", path, body)
     output = Output(arguments)
     if output.for_machines:
         output.row(told)

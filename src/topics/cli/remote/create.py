@@ -1,15 +1,14 @@
-"""`topics create` and `topics config TOPIC`: the configuration of topics, as name=value."""
+"""`topics create` and `topics config TOPIC`: the settings of topics, as name=value."""
 
 import argparse
 from typing import Any
 
 import msgspec
 
-from topics.cli.remote.looking import state_of
-from topics.cli.remote.options import add_flags, server_for
-from topics.cli.remote.output import Output
-from topics.cli.remote.server import Json, topic_path
-from topics.cli.work import DONE, tell
+from topics.cli.errors import DONE, print_error
+from topics.cli.output import Output
+from topics.cli.remote.client import Json, ask, state_of, topic_path
+from topics.cli.remote.options import add_flags, client_for
 from topics.values import ConfigBody, UserMistake, nearest
 
 
@@ -27,9 +26,9 @@ def add_parser(verbs: Any) -> None:
 
 def run_create(arguments: argparse.Namespace) -> int:
     wanted = parsed(arguments.settings)
-    with server_for(arguments) as server:
+    with client_for(arguments) as client:
         path = topic_path(arguments.topic)
-        told = server.ask("PUT", path, wanted, headers=(("If-None-Match", "*"),), repeatable=False)
+        told = ask(client, "PUT", path, wanted, headers=(("If-None-Match", "*"),), once=True)
     _show(arguments, told)
     return DONE
 
@@ -37,13 +36,13 @@ def run_create(arguments: argparse.Namespace) -> int:
 def run_config(arguments: argparse.Namespace) -> int:
     """What is not named stays as it is."""
     wanted = parsed(arguments.settings)
-    with server_for(arguments) as server:
-        found = state_of(server, arguments.topic)["config"]
+    with client_for(arguments) as client:
+        found = state_of(client, arguments.topic)["config"]
         if wanted:
             # One stands for the other, and the one that is not named would win.
             if "durable" in wanted and "durability" not in wanted:
                 found.pop("durability", None)
-            told = server.ask("PUT", topic_path(arguments.topic), {**found, **wanted})
+            told = ask(client, "PUT", topic_path(arguments.topic), {**found, **wanted})
             _warn(told)
             found = told["config"]
     Output(arguments).pairs(found)
@@ -82,4 +81,4 @@ def _show(arguments: argparse.Namespace, told: Json) -> None:
 
 def _warn(told: Json) -> None:
     for warning in told.get("warnings") or ():
-        tell(f"note: {warning}")
+        print_error(f"note: {warning}")

@@ -1,19 +1,17 @@
-"""What all verbs share: exit codes, whatever goes wrong as one line, results as text or JSON."""
+"""How a verb ends: its exit code, an error as one line, and what Ctrl-C interrupts."""
 
-import argparse
 import json
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from topics.client import Refused, TopicsError, Unreachable
 from topics.client.errors import Uncertain
 from topics.values import Explained, UserMistake
-
-if TYPE_CHECKING:
-    from topics.client.client import Client
 
 DEFAULT_URL = "http://127.0.0.1:4000"
 
@@ -52,12 +50,14 @@ def clean_json(text: str) -> str:
     return _CONTROL.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
-def tell(message: str) -> None:
+def print_error(message: str) -> None:
     """One line of whatever it is: a name that was typed, or a server's answer, may have anything in it."""
     print(f"topics: {clean(message)}", file=sys.stderr, flush=True)
 
 
-def answering(work: Callable[[], int], tell: Callable[[str], None] = tell, *, refusal: int = MISTAKE) -> int:
+def report_errors(
+    work: Callable[[], int], report: Callable[[str], None] = print_error, *, refusal: int = MISTAKE
+) -> int:
     """Whatever went wrong is one line (settings: one for each that is wrong) and an exit code.
 
     What a server refuses is a mistake to the verbs of operators; those about records have another code.
@@ -83,7 +83,7 @@ def answering(work: Callable[[], int], tell: Callable[[str], None] = tell, *, re
         message, code = f"{error}: {advice}" if advice else str(error), MISTAKE
         _forget_unwritten()
     for line in message.splitlines() or [message]:
-        tell(line)
+        report(line)
     return code
 
 
@@ -113,60 +113,41 @@ def _forget_output() -> None:
         pass
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="the result as JSON, for machines")
-
-
-def show(result: dict[str, Any], text: str, *, as_json: bool) -> None:
-    print(json.dumps(result) if as_json else text)
-
-
-class Terminal:
-    """The terminal that a command was started from, if there was one.
-
-    The signal that says "read your files again" comes as well when it is closed, and means the end then.
-    """
-
-    def __init__(self, *, closing_ends: bool = True) -> None:
-        """`closing_ends`: False for a command that was started to outlive its terminal, as by nohup."""
-        self._was_there = closing_ends and self._is_there()
-
-    def is_gone(self) -> bool:
-        return self._was_there and not self._is_there()
-
-    def _is_there(self) -> bool:
-        try:
-            os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-        except OSError:
-            return False
-        return True
-
-
 def refuse_empty(name: str, value: str | None) -> None:
     """A variable of a script that is not set: what was meant for one must not be done to another."""
     if value == "":
         raise UserMistake(f"{name} is empty")
 
 
-def client_for(url: str | None) -> "Client":
-    """The key comes from the environment: what is typed on a command line, every user of the machine sees."""
-    from topics.client.client import Client
+class Interruption:
+    """Ctrl-C, which does not come between `begin` and `end`. A second one does: that may take its time."""
 
-    refuse_empty("--url", url)
-    try:
-        return Client(url or os.environ.get("TOPICS_URL") or DEFAULT_URL, os.environ.get("TOPICS_API_KEY"))
-    except ValueError as error:
-        raise UserMistake(str(error)) from None
+    def __init__(self) -> None:
+        self._before: Any = None
+        self._is_busy = False
+        self._is_due = False
 
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.getsignal(signal.SIGINT)
+            if self._before is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, self._come)
+        return self
 
-def amount(size: float) -> str:
-    """Bytes as people say them."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
 
+    def _come(self, _number: int, _frame: object) -> None:
+        if self._is_busy and not self._is_due:
+            self._is_due = True
+        else:
+            raise KeyboardInterrupt
 
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    def begin(self) -> None:
+        self._is_busy = True
+
+    def end(self) -> None:
+        self._is_busy = False
+        if self._is_due:
+            raise KeyboardInterrupt
