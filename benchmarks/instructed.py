@@ -24,7 +24,7 @@ import msgspec
 import uvloop
 
 from benchmarks.payloads import COMPACT, NAMED
-from topics.flow.governor import SAMPLE_S, Level
+from topics.flow.load_shedder import SAMPLE_S, Level
 from topics.http.app import Application
 from topics.http.connection import Connection
 from topics.values.settings import Settings
@@ -223,7 +223,7 @@ async def calm(app: Application) -> None:
     For two seconds after a read, writers are asked whether they have to make way for it, and what they write
     may go by way of a thread. A quick machine would count before that is over, and a slow one behind it.
     """
-    while app.node.pacer.active or app.node.governor.level > Level.CALM:  # noqa: ASYNC110
+    while app.node.scheduler.active or app.node.load_shedder.level > Level.CALM:  # noqa: ASYNC110
         await asyncio.sleep(SAMPLE_S)
 
 

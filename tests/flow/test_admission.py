@@ -11,18 +11,18 @@ import pytest
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab
 from topics.flow.admission import Admission
-from topics.flow.governor import SHED_FROM_MS, Governor
-from topics.flow.pacing import GAP, Pacer
+from topics.flow.load_shedder import SHED_FROM_MS, LoadShedder
+from topics.flow.priority_scheduler import GAP, PriorityScheduler
 from topics.log.topic import Topic
 from topics.values import FRESH
 from topics.values.errors import ApiError
 
 
-class Holding(Pacer):
+class Holding(PriorityScheduler):
     """Holds everything while it is active."""
 
-    def __init__(self, governor: Governor) -> None:
-        super().__init__(governor)
+    def __init__(self, load_shedder: LoadShedder) -> None:
+        super().__init__(load_shedder)
         self.asked: list[tuple[int, int, bool]] = []
         self.works: list[Callable[[], None]] = []
         self.protected: list[int] = []
@@ -58,10 +58,10 @@ class Client:
 class Entrance:
     def __init__(self, path: Path) -> None:
         self.lab = Lab(path)
-        self.governor = Governor()
-        self.pacer = Holding(self.governor)
+        self.load_shedder = LoadShedder()
+        self.scheduler = Holding(self.load_shedder)
         self.pulled: list[Topic] = []
-        self.admission = Admission(self.lab.engine, self.governor, self.pacer, self.pulled.append)
+        self.admission = Admission(self.lab.engine, self.load_shedder, self.scheduler, self.pulled.append)
         self.client = Client()
 
     def append(
@@ -80,7 +80,7 @@ def entrance(tmp_path: Path) -> Iterator[Entrance]:
 
 def test_an_append_enters_at_once_without_load(entrance: Entrance) -> None:
     entrance.append()
-    assert (entrance.client.entered, entrance.pacer.asked) == (1, [])
+    assert (entrance.client.entered, entrance.scheduler.asked) == (1, [])
 
 
 def test_an_error_of_work_that_enters_at_once_is_raised(entrance: Entrance) -> None:
@@ -91,56 +91,55 @@ def test_an_error_of_work_that_enters_at_once_is_raised(entrance: Entrance) -> N
 
 @pytest.mark.parametrize("patient", [False, True])
 def test_an_append_waits_while_others_are_read(entrance: Entrance, patient: bool) -> None:
-    entrance.pacer.active = True
+    entrance.scheduler.active = True
     entrance.append(patient=patient)
-    assert (entrance.client.entered, entrance.pacer.asked) == (0, [(-500, 10, patient)])
-    entrance.pacer.works[0]()
+    assert (entrance.client.entered, entrance.scheduler.asked) == (0, [(-500, 10, patient)])
+    entrance.scheduler.works[0]()
     assert (entrance.client.entered, entrance.client.errors) == (1, [])
 
 
 def test_an_error_of_work_that_waited_goes_to_the_caller(entrance: Entrance) -> None:
-    entrance.pacer.active = True
+    entrance.scheduler.active = True
     entrance.append(work=Client.fail)
-    entrance.pacer.works[0]()
+    entrance.scheduler.works[0]()
     assert [type(error) for error in entrance.client.errors] == [ApiError]
 
 
 def test_a_caller_that_closed_while_waiting_does_not_enter(entrance: Entrance) -> None:
-    entrance.pacer.active = True
+    entrance.scheduler.active = True
     entrance.append()
     entrance.client.closed = True
-    entrance.pacer.works[0]()
+    entrance.scheduler.works[0]()
     assert entrance.client.entered == 0
 
 
 def test_a_missing_topic_has_priority_zero(entrance: Entrance) -> None:
-    entrance.pacer.active = True
+    entrance.scheduler.active = True
     entrance.append(name="new")
-    assert entrance.pacer.asked == [(0, 10, False)]
+    assert entrance.scheduler.asked == [(0, 10, False)]
 
 
 def test_topics_of_high_priority_are_admitted_while_others_are_read(entrance: Entrance) -> None:
-    pacer = Pacer(entrance.governor)
-    admission = Admission(entrance.lab.engine, entrance.governor, pacer, entrance.pulled.append)
+    scheduler = PriorityScheduler(entrance.load_shedder)
+    admission = Admission(entrance.lab.engine, entrance.load_shedder, scheduler, entrance.pulled.append)
     entrance.lab.put("u", priority=FRESH - GAP)
     entrance.lab.put("v", priority=FRESH - GAP + 1)
 
     def passing() -> list[str]:
-        return [name for name in ("t", "u", "v", "new") if admission.admits(name)]
+        names = ("t", "u", "v", "new")
+        return [name for name in names if not scheduler.outranks(admission.priority_of(name))]
 
     async def scenario() -> None:
         assert passing() == ["t", "u", "v", "new"]
-        pacer.protect(FRESH)
+        scheduler.protect(FRESH)
         assert passing() == ["v"]
-        entrance.governor.lag_ms = SHED_FROM_MS
-        assert passing() == []
 
     asyncio.run(scenario())
 
 
 def test_patience_is_not_computed_for_admitted_topics(entrance: Entrance) -> None:
-    pacer = Pacer(entrance.governor)
-    admission = Admission(entrance.lab.engine, entrance.governor, pacer, entrance.pulled.append)
+    scheduler = PriorityScheduler(entrance.load_shedder)
+    admission = Admission(entrance.lab.engine, entrance.load_shedder, scheduler, entrance.pulled.append)
     entrance.lab.put("v", priority=FRESH)
     asked: list[str] = []
 
@@ -148,11 +147,11 @@ def test_patience_is_not_computed_for_admitted_topics(entrance: Entrance) -> Non
         admission.enter(entrance.client, name, 10, Client.work, lambda _: bool(asked.append(name)))
 
     async def scenario() -> None:
-        pacer.protect(FRESH)
+        scheduler.protect(FRESH)
         for name in ("v", "t", "new"):
             append(name)
         assert asked == ["t", "new"]
-        entrance.governor.lag_ms = SHED_FROM_MS
+        entrance.load_shedder.lag_ms = SHED_FROM_MS
         append("v")
         assert asked == ["t", "new", "v"]
 
@@ -163,12 +162,14 @@ def test_the_source_of_a_watched_copy_is_admitted(tmp_path: Path) -> None:
     lab = RouterLab(tmp_path)
     lab.route("r", "source", "copies")
     lab.put("other")
-    pacer = Pacer(Governor())
-    admission = Admission(lab.engine, Governor(), pacer, lab.routers.pull)
+    scheduler = PriorityScheduler(LoadShedder())
+    admission = Admission(lab.engine, LoadShedder(), scheduler, lab.routers.pull)
 
     async def scenario() -> None:
         admission.read("copies")
-        assert [admission.admits(name) for name in ("source", "copies", "other")] == [True, True, False]
+        names = ("source", "copies", "other")
+        waits = [scheduler.outranks(admission.priority_of(name)) for name in names]
+        assert waits == [False, False, True]
 
     asyncio.run(scenario())
     lab.kill()
@@ -179,16 +180,16 @@ def test_reads_of_copies_raise_the_priority_of_appends_to_the_source_but_not_of_
 ) -> None:
     lab = RouterLab(tmp_path)
     lab.route("r", "source", "copies")
-    governor = Governor()
-    pacer = Holding(governor)
-    admission = Admission(lab.engine, governor, pacer, lab.routers.pull)
+    load_shedder = LoadShedder()
+    scheduler = Holding(load_shedder)
+    admission = Admission(lab.engine, load_shedder, scheduler, lab.routers.pull)
     admission.read("copies")
-    pacer.active = True
+    scheduler.active = True
     for name in ("source", "copies", "none"):
         admission.read_in_turn(Client(), name, 10, Client.work)
     admission.enter(Client(), "source", 10, Client.work)
-    assert [priority for priority, *_ in pacer.asked] == [0, FRESH, 0, FRESH]
-    governor.lag_ms = 1000.0
+    assert [priority for priority, *_ in scheduler.asked] == [0, FRESH, 0, FRESH]
+    load_shedder.lag_ms = 1000.0
     with pytest.raises(ApiError, match="pressure"):
         admission.read("source")
     admission.read("copies")
@@ -196,7 +197,7 @@ def test_reads_of_copies_raise_the_priority_of_appends_to_the_source_but_not_of_
 
 
 def test_load_refuses_appends_unless_they_are_patient(entrance: Entrance) -> None:
-    entrance.governor.lag_ms = 600.0
+    entrance.load_shedder.lag_ms = 600.0
     with pytest.raises(ApiError) as refused:
         entrance.append()
     assert refused.value.code == "throttled"
@@ -208,12 +209,12 @@ def test_load_refuses_appends_unless_they_are_patient(entrance: Entrance) -> Non
 
 @pytest.mark.parametrize("turn", ["at once", "waited", "read"])
 def test_load_shedding_begins_at_the_bound_of_the_governor(entrance: Entrance, turn: str) -> None:
-    entrance.pacer.active = turn == "waited"
+    entrance.scheduler.active = turn == "waited"
     if turn == "waited":
         entrance.append()
-    entrance.governor.lag_ms = SHED_FROM_MS
+    entrance.load_shedder.lag_ms = SHED_FROM_MS
     if turn == "waited":
-        entrance.pacer.works[0]()
+        entrance.scheduler.works[0]()
         assert len(entrance.client.errors) == 1
     else:
         with pytest.raises(ApiError, match="pressure"):
@@ -234,14 +235,14 @@ def test_a_read_protects_a_topic_without_its_own_priority_as_fresh(
 ) -> None:
     entrance.lab.put("u", **config)
     entrance.admission.read("u")
-    assert entrance.pacer.protected == [protected]
+    assert entrance.scheduler.protected == [protected]
 
 
 def test_load_that_arises_while_an_append_waits_refuses_it(entrance: Entrance) -> None:
-    entrance.pacer.active = True
+    entrance.scheduler.active = True
     entrance.append()
-    entrance.governor.lag_ms = 600.0
-    entrance.pacer.works[0]()
+    entrance.load_shedder.lag_ms = 600.0
+    entrance.scheduler.works[0]()
     assert entrance.client.entered == 0
     assert [error.code for error in entrance.client.errors if isinstance(error, ApiError)] == ["throttled"]
 
@@ -250,17 +251,17 @@ def test_a_coroutine_waits_for_its_admission(entrance: Entrance) -> None:
     async def scenario() -> None:
         done: list[int] = []
         await entrance.admission.enter_in_turn("t", 10, lambda: done.append(1))
-        entrance.pacer.active = True
+        entrance.scheduler.active = True
         waiting = asyncio.ensure_future(entrance.admission.enter_in_turn("t", 10, lambda: done.append(2)))
         await asyncio.sleep(0)
         assert done == [1]
-        entrance.pacer.works[0]()
+        entrance.scheduler.works[0]()
         await waiting
         assert done == [1, 2]
         refused = asyncio.ensure_future(entrance.admission.enter_in_turn("t", 10, lambda: done.append(3)))
         await asyncio.sleep(0)
-        entrance.governor.lag_ms = 600.0
-        entrance.pacer.works[1]()
+        entrance.load_shedder.lag_ms = 600.0
+        entrance.scheduler.works[1]()
         with pytest.raises(ApiError, match="pressure"):
             await refused
         cancelled = asyncio.ensure_future(
@@ -269,7 +270,7 @@ def test_a_coroutine_waits_for_its_admission(entrance: Entrance) -> None:
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.sleep(0)
-        entrance.pacer.works[2]()
+        entrance.scheduler.works[2]()
         assert done == [1, 2]
 
     asyncio.run(scenario())
@@ -279,7 +280,7 @@ def test_a_read_is_noted_and_pulls_copies(entrance: Entrance) -> None:
     entrance.lab.put("high", priority=900)
     topic = entrance.admission.read("high")
     assert topic.last_read_ts == entrance.lab.clock.now_ms()
-    assert entrance.pacer.protected == [900]
+    assert entrance.scheduler.protected == [900]
     assert entrance.pulled == [topic]
 
 
@@ -291,16 +292,16 @@ def test_a_read_does_not_return_expired_records(entrance: Entrance) -> None:
 
 
 def test_a_read_refused_under_load_is_not_noted(entrance: Entrance) -> None:
-    entrance.governor.lag_ms = 600.0
+    entrance.load_shedder.lag_ms = 600.0
     with pytest.raises(ApiError) as refused:
         entrance.admission.read("t")
     assert refused.value.code == "throttled"
     assert entrance.lab.topic("t").last_read_ts is None
-    assert entrance.pacer.protected == []
+    assert entrance.scheduler.protected == []
 
 
 def test_a_missing_topic_cannot_be_read(entrance: Entrance) -> None:
-    entrance.governor.lag_ms = 600.0
+    entrance.load_shedder.lag_ms = 600.0
     with pytest.raises(ApiError) as refused:
         entrance.admission.read("nothing")
     assert refused.value.code == "topic_not_found"
@@ -308,8 +309,8 @@ def test_a_missing_topic_cannot_be_read(entrance: Entrance) -> None:
 
 def test_reads_wait_for_their_turn(entrance: Entrance) -> None:
     entrance.admission.read_in_turn(entrance.client, "t", 10, Client.work)
-    entrance.pacer.active = True
+    entrance.scheduler.active = True
     entrance.admission.read_in_turn(entrance.client, "t", 10, Client.work)
     assert entrance.client.entered == 1
-    entrance.pacer.works[0]()
+    entrance.scheduler.works[0]()
     assert entrance.client.entered == 2

@@ -9,7 +9,7 @@ import pytest
 
 from tests.flow.sealed import readable
 from tests.log.harness import Lab
-from topics.flow.pins import Pins
+from topics.flow.segment_pins import SegmentPins
 from topics.flow.upkeep import Tiers
 from topics.storage.cold_files import Owner, write_owner
 from topics.storage.fileheader import mark_of
@@ -22,7 +22,7 @@ def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
     lab.write_each("a", 8)
     lab.checkpoint(everything=True)
-    pins, tiers = Pins(lab.engine), Tiers(lab.engine)
+    pins, tiers = SegmentPins(lab.engine), Tiers(lab.engine)
     moving = asyncio.run(tiers.due())
     assert moving
     tiers.copy(moving[0])

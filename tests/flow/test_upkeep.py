@@ -12,7 +12,7 @@ import pytest
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
 from topics.flow import upkeep
-from topics.flow.freed_memory import FreedMemory
+from topics.flow.malloc_trimmer import MallocTrimmer
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop
@@ -219,8 +219,8 @@ def test_memory_is_given_back_when_it_is_time_and_writers_do_not_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[None] = []
-    monkeypatch.setattr(upkeep, "give_memory_back", lambda: given.append(None))
-    monkeypatch.setattr(FreedMemory, "is_due", lambda *_: True)
+    monkeypatch.setattr(upkeep, "trim_malloc", lambda: given.append(None))
+    monkeypatch.setattr(MallocTrimmer, "is_due", lambda *_: True)
     lab = Lab(tmp_path)
 
     async def turns() -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.log.harness import Lab
-from topics.flow.governor import Governor
+from topics.flow.load_shedder import LoadShedder
 from topics.flow.watch.delivery import Delivery, Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
 from topics.log.topic import Topic
@@ -61,8 +61,8 @@ class Watched:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.pulled: list[Topic] = []
-        self.governor = Governor()
-        self.fanout = Fanout(lab.engine, self.pulled.append, self.governor)
+        self.load_shedder = LoadShedder()
+        self.fanout = Fanout(lab.engine, self.pulled.append, self.load_shedder)
 
     def watch(
         self, name: str = "t", seq: int = 0, options: WatchOptions = OPTIONS, epoch: int | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
-from topics.flow.file_holds import LEASE_MS
+from topics.flow.file_pins import LEASE_MS
 from topics.flow.upkeep import Upkeep
 from topics.keep.backup_holds import MAX_HOLDS, BackupHold, BackupHolds
 from topics.log.write.commit_loop import CommitLoop

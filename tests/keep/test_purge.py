@@ -16,7 +16,7 @@ from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab, QuickDisk
 from tests.support.appending import append
 from tests.support.damage import flip
-from topics.flow.pins import Pins
+from topics.flow.segment_pins import SegmentPins
 from topics.flow.upkeep import Upkeep
 from topics.keep import purge as purge_module
 from topics.keep.purge import Purge, Purges
@@ -327,7 +327,7 @@ def test_files_that_readers_hold_are_waited_for(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     mixed(lab, "t", 8)
     lab.checkpoint(everything=True)
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     snapshot = pins.take(lab.topic("t"))
     lab.delete("t", match=TAG)
 
@@ -351,7 +351,7 @@ def test_held_files_of_which_nothing_is_left_are_waited_for_too(tmp_path: Path, 
     mixed(lab, "t", 8)
     lab.write("other", plain(1))
     lab.checkpoint(everything=True)
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     snapshot = pins.take(lab.topic("t"))
     topic = lab.topic("t")
     if gone == "emptied":

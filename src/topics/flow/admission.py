@@ -1,9 +1,10 @@
 """Admission to the log: every append and every read passes here, whichever protocol brings it.
 
-    append:  wait while a topic of higher priority is being read ─▶ load shedding ─▶ the caller appends
-    read:    load shedding ─▶ noted as read, so that others make way ─▶ copies that routers owe ─▶ expiry
+    append:  wait while a topic of higher priority is read ─▶ shed load ─▶ the caller appends
+    read:    shed load ─▶ protect it from writers of lower priority ─▶ copies that routers owe ─▶ expiry
 
-The rules of the log itself (room, caps, idempotency keys, creation of topics) follow in `log.write`.
+Both ask the `LoadShedder` (how much pressure there is) and the `PriorityScheduler` (whose turn it is). The
+rules of the log itself (room, caps, idempotency keys, creation of topics) follow in `log.write`.
 """
 
 import asyncio
@@ -11,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from topics.flow.governor import SHED_FROM_MS, Governor
-from topics.flow.pacing import Pacer
+from topics.flow.load_shedder import SHED_FROM_MS, LoadShedder
+from topics.flow.priority_scheduler import PriorityScheduler
 from topics.log import Engine, Topic
 from topics.values import FRESH, topic_not_found
 
@@ -42,16 +43,18 @@ class Admission:
     def __init__(
         self,
         engine: Engine,
-        governor: Governor,
-        pacer: Pacer,
+        load_shedder: LoadShedder,
+        scheduler: PriorityScheduler,
         pull: Callable[[Topic], None],
         keep: Callable[[Topic, Callable[[], None]], bool] = _never_wait,
     ) -> None:
-        """`pull` brings a topic up to date with what its routers owe it. `keep` says whether a reader has to
-        wait for that, and then calls back."""
+        """`pull` makes the copies that routers owe to a topic.
+
+        `keep` returns whether a reader has to wait for them, and calls back when they are made.
+        """
         self._engine = engine
-        self._governor = governor
-        self._pacer = pacer
+        self._load_shedder = load_shedder
+        self._scheduler = scheduler
         self._pull = pull
         self._keep = keep
 
@@ -70,21 +73,19 @@ class Admission:
         Raises when the caller is refused. A patient caller is not refused because of load, and waits as long
         as it takes. Errors of work that had to wait go to the caller.
         """
-        pacer = self._pacer
-        if (pacer.active or self._governor.lag_ms >= SHED_FROM_MS) and not self.admits(name):
-            # Patience is asked for only here, because the answer takes a look at the whole request.
-            patient = is_patient(caller)
-            refusable = None if patient else name
-            if pacer.active and pacer.holds(
-                self.priority_of(name), size, partial(self._resume, caller, work, refusable), patient=patient
-            ):
-                return
-            self._refuse_under_pressure(refusable)
+        scheduler = self._scheduler
+        is_late = self._load_shedder.lag_ms >= SHED_FROM_MS
+        if scheduler.active or is_late:
+            priority = self.priority_of(name)
+            if is_late or scheduler.outranks(priority):
+                # Asked for only here, because the answer takes a look at the whole request.
+                patient = is_patient(caller)
+                refusable = None if patient else name
+                resume = partial(self._resume, caller, work, refusable)
+                if scheduler.active and scheduler.holds(priority, size, resume, patient=patient):
+                    return
+                self._refuse_under_pressure(refusable)
         work(caller)
-
-    def admits(self, name: str) -> bool:
-        """Whether appends to this topic go on at once, whatever happens to those to other topics."""
-        return self._governor.lag_ms < SHED_FROM_MS and not self._pacer.outranks(self.priority_of(name))
 
     def _resume(self, caller: Client, work: Callable[[Client], None], refusable: str | None) -> None:
         """Call `work` in its turn. `refusable` is the topic whose priority decides whether it is refused."""
@@ -98,13 +99,13 @@ class Admission:
 
     def _refuse_under_pressure(self, name: str | None) -> None:
         """Raise 429, as the last step of load shedding, if the priority is too low for the current lag."""
-        if name is not None and self._governor.lag_ms >= SHED_FROM_MS:
-            self._governor.check(self.priority_of(name))
+        if name is not None and self._load_shedder.lag_ms >= SHED_FROM_MS:
+            self._load_shedder.check(self.priority_of(name))
 
     async def enter_in_turn(
         self, name: str, size: int, work: Callable[[], None], *, is_patient: bool = False
     ) -> None:
-        """Return when `work` was called in its turn."""
+        """Call `work` when its turn comes, and return then."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def enter(waiting: _Waiting) -> None:
@@ -115,7 +116,7 @@ class Admission:
         await entered
 
     def priority_of(self, name: str) -> int:
-        """The priority of appends to this topic."""
+        """Return the priority of appends to this topic."""
         topic = self._engine.find(name)
         if topic is None:
             return 0
@@ -124,19 +125,19 @@ class Admission:
     # --- reads ------------------------------------------------------------------------------------------
 
     def read_in_turn(self, caller: Client, name: str, size: int, work: Callable[[Client], None]) -> None:
-        """Let `work` read, now or when its turn comes; it has to pass `read` like all others."""
-        if self._pacer.active:
+        """Call `work`, which reads: now, or when its turn comes. It has to pass `read`, too."""
+        if self._scheduler.active:
             topic = self._engine.find(name)
             priority = 0 if topic is None else self._engine.priority_of(topic)
             enter = partial(self._resume, caller, lambda caller: self.read_copied(caller, name, work), None)
-            if self._pacer.holds(priority, size, enter, patient=False):
+            if self._scheduler.holds(priority, size, enter, patient=False):
                 return
         self.read_copied(caller, name, work)
 
     def read_copied(self, caller: Client, name: str, work: Callable[[Client], None]) -> None:
-        """Let `work` read: now, or when the topic has the copies that are missing and take their time."""
+        """Call `work`, which reads: now, or when a backlog of missing copies has been made."""
         topic = self._engine.find(name)
-        # Most topics are fed by no router: for those nothing is made that nobody asks for.
+        # No router feeds most topics: for them no callback is made.
         if (
             topic is None
             or topic.source is None
@@ -145,36 +146,36 @@ class Admission:
             work(caller)
 
     async def copied(self, name: str) -> None:
-        """The same for a caller that can be waited for: it may read when this returns."""
+        """Return when a caller may read: like `read_copied`, for a coroutine."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.read_copied(_Waiting(entered), name, lambda _: entered.set_result(None))
         await entered
 
     def read(self, name: str, *, is_noted: bool = True) -> Topic:
-        """The topic of this name, for a client that reads its records now.
+        """Return the topic of this name, for a client that reads its records now.
 
-        Claims are not noted: a queue's priority is what it was set to, however busy its workers are.
+        Claims are not noted: busy workers do not raise the priority of a queue.
         """
         topic = self._engine.find(name)
         if topic is None:
             raise topic_not_found(name)
-        if self._governor.lag_ms >= SHED_FROM_MS:
-            self._governor.check(self._engine.priority_of(topic))
+        if self._load_shedder.lag_ms >= SHED_FROM_MS:
+            self._load_shedder.check(self._engine.priority_of(topic))
         if is_noted:
             self.note_read(topic)
         self.bring_up_to_date(topic)
         return topic
 
     def note_read(self, topic: Topic) -> None:
-        """A client reads this topic now: that raises its priority, and others make way for it."""
+        """Note a read of this topic: it raises the priority, and writers of other topics make way."""
         self._engine.note_read(topic)
         config = topic.config
-        self._pacer.protect(
+        self._scheduler.protect(
             config.priority or (FRESH if config.auto_priority and config.priority is None else 0)
         )
 
     def bring_up_to_date(self, topic: Topic) -> None:
-        """The topic as it stands now: with what routers owe it, and without what is too old."""
+        """Make the copies that routers owe to the topic, and remove expired records."""
         self._pull(topic)
         if topic.config.ttl_ms:
             self._engine.refresh(topic)

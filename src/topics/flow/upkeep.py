@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 
-from topics.flow.freed_memory import FreedMemory, give_memory_back
+from topics.flow.malloc_trimmer import MallocTrimmer, trim_malloc
 from topics.log import Checkpointer, CommitLoop, Engine, SegmentPlan
 from topics.storage import enough_bytes, is_full, read_file
 from topics.storage.segment import file_name
@@ -102,7 +102,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._seen_syncs, self._seen_position = engine.counters.fsyncs, engine.journal.position
-        self._freed = FreedMemory()
+        self._freed = MallocTrimmer()
         # Held while files are sealed, flipped or moved: by checkpoints and purges.
         self.exclusive = asyncio.Lock()
         self.checkpoint_seconds = 0.0
@@ -201,7 +201,7 @@ class Upkeep:
         self._checkpointer.sealer.make_room()
         # Behind the brake, writers are waiting for just that memory.
         if not self._commit.brake.is_on and self._freed.is_due(time.monotonic(), time.process_time()):
-            await asyncio.to_thread(give_memory_back)
+            await asyncio.to_thread(trim_malloc)
 
     async def _alone(self) -> None:
         """One pass; purges and backups, which wait for files to be at rest, come in between two of them."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
-from topics.flow.freed_memory import keep_freed_memory
+from topics.flow.malloc_trimmer import keep_freed_blocks
 from topics.http.admission.address import parse_base_path, refuse_exposure_without_keys, shown_address
 from topics.http.admission.auth import KeyRing, is_revoked, read_keys
 from topics.http.admission.callers import parse_hosts, parse_origins
@@ -151,7 +151,7 @@ class Application:
 
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""
-        keep_freed_memory()
+        keep_freed_blocks()
         serving = asyncio.create_task(self.server.serve_until_signal())
         await asyncio.sleep(0)  # from here on signals are heard
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from topics.flow.file_holds import FileHold, FileHolds
+from topics.flow.file_pins import FilePin, FilePins
 from topics.flow.upkeep import Upkeep
 from topics.log import Engine
 
@@ -27,7 +27,7 @@ class JournalPiece:
 
 
 @dataclass(slots=True, kw_only=True)
-class BackupHold(FileHold):
+class BackupHold(FilePin):
     now_ms: int
     data_dir: str
     topics: int
@@ -50,7 +50,7 @@ class _Beginning(msgspec.Struct, array_like=True, gc=False):
 _beginning = msgspec.msgpack.Decoder(_Beginning)
 
 
-class BackupHolds(FileHolds[BackupHold]):
+class BackupHolds(FilePins[BackupHold]):
     def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
         super().__init__(engine, "max_backups")
         self._upkeep = upkeep

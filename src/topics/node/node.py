@@ -12,14 +12,14 @@ from time import monotonic
 from topics.flow.admission import Admission
 from topics.flow.cursors import Cursors
 from topics.flow.disk_space import DiskSpace
-from topics.flow.governor import Governor
-from topics.flow.pacing import Pacer
-from topics.flow.pins import Pins
+from topics.flow.load_shedder import LoadShedder
 from topics.flow.pipelines import Pipelines
+from topics.flow.priority_scheduler import PriorityScheduler
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.background import RouterPass
 from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
+from topics.flow.segment_pins import SegmentPins
 from topics.flow.stages.stages import Stages
 from topics.flow.upkeep import Span, Upkeep
 from topics.flow.watch.fanout import Fanout
@@ -123,14 +123,14 @@ class Node:
         engine.store.is_reachable = self.home.has
         self._watch = DirectoryWatch(self.home, engine)
         self._settled = SettledObjects()
-        self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
-        self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
+        self.load_shedder = LoadShedder(lambda: engine.queue_depth / MAX_WAITING_OPS)
+        self.scheduler = PriorityScheduler(self.load_shedder, open_group=lambda: engine.open_group)
         self.cursors = Cursors(engine)
         self.pipelines = Pipelines(engine)
-        self.pins = Pins(engine)
+        self.pins = SegmentPins(engine)
         self.routers = Routers(engine)
         self.admission = Admission(
-            engine, self.governor, self.pacer, self.routers.pull_for_reader, self.routers.keep_reader
+            engine, self.load_shedder, self.scheduler, self.routers.pull_for_reader, self.routers.keep_reader
         )
         self.stages = Stages(engine, self.admission)
         self.queues = Queues(engine, pull=self.routers.pull)
@@ -140,7 +140,7 @@ class Node:
         for extension in (*own, *queues, routing):
             engine.register(extension)
         self.disk = DiskSpace(engine)
-        self.fanout = Fanout(engine, self.routers.pull_for_reader, self.governor, self.pacer.protect)
+        self.fanout = Fanout(engine, self.routers.pull_for_reader, self.load_shedder, self.scheduler.protect)
         # Surrounds recovery and checkpoints, for those who want to see them in a trace.
         self.span: Span = nullcontext
         # How much of the journal recovery has read, from 0 to 1.
@@ -178,8 +178,8 @@ class Node:
     def run(self) -> None:
         """On the loop, from here on: writes are committed, files looked after, copies forwarded."""
         loop = asyncio.get_running_loop()
-        self.governor.start(loop)
-        self.commit = CommitLoop(self.engine, loop, self.governor, self.pacer)
+        self.load_shedder.start(loop)
+        self.commit = CommitLoop(self.engine, loop, self.load_shedder, self.scheduler)
         self.upkeep = Upkeep(self.engine, self.commit, self.checkpointer, self.span)
         self.upkeep.start()
         self.disk.start()
@@ -188,7 +188,7 @@ class Node:
         self.holds = BackupHolds(self.engine, self.upkeep)
         brake = self.commit.brake
         self.routers.is_braked = lambda: brake.is_on
-        self._forwarding = RouterPass(self.routers, loop, self.governor, self.commit)
+        self._forwarding = RouterPass(self.routers, loop, self.load_shedder, self.commit)
         for extension in self.engine.extensions:
             extension.start()
         self.stages.start()
@@ -222,7 +222,7 @@ class Node:
     async def _settle(self) -> bool:
         """Whatever runs ends, and what it left is written. Returns whether there is a last checkpoint."""
         self._settled.stop()
-        self.governor.stop()
+        self.load_shedder.stop()
         self._watch.stop()
         self._watch.look()
         self._forwarding.stop()

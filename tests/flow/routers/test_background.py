@@ -13,7 +13,7 @@ import pytest
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import short_of_memory
 from tests.support.appending import append
-from topics.flow.governor import LAG_MS, Governor, Level
+from topics.flow.load_shedder import LAG_MS, Level, LoadShedder
 from topics.flow.routers import background, registry
 from topics.flow.routers.background import RouterPass
 from topics.log.topic import Topic
@@ -79,9 +79,9 @@ class Setup:
         self.lab = RouterLab(directory)
         self.lab.pulls = False
         self.loop = HandLoop()
-        self.governor = Governor()
+        self.load_shedder = LoadShedder()
         self.brake = HandBrake()
-        self.passing = RouterPass(self.lab.routers, self.loop, self.governor, self.brake)  # type: ignore[arg-type]
+        self.passing = RouterPass(self.lab.routers, self.loop, self.load_shedder, self.brake)  # type: ignore[arg-type]
         self.lab.route("r", "a", "b")
 
     def head(self) -> int:
@@ -256,7 +256,7 @@ def test_others_do_not_wait_for_the_retry(setup: Setup, monkeypatch: pytest.Monk
 
 
 def test_under_pressure_copies_wait(setup: Setup) -> None:
-    setup.governor.lag_ms = LAG_MS[Level.DEFER]
+    setup.load_shedder.lag_ms = LAG_MS[Level.DEFER]
     setup.lab.write("a", 1)
     setup.loop.advance(0)
     assert setup.head() == 0
@@ -279,7 +279,7 @@ def test_a_restarted_server_goes_on_by_itself(setup: Setup) -> None:
     engine_before = setup.lab.engine
     setup.lab.open()
     assert setup.lab.engine is not engine_before
-    RouterPass(setup.lab.routers, setup.loop, setup.governor, setup.brake)  # type: ignore[arg-type]
+    RouterPass(setup.lab.routers, setup.loop, setup.load_shedder, setup.brake)  # type: ignore[arg-type]
     setup.lab.routers.owing.clear()
     setup.lab.routers.note_all_owing()
     setup.loop.advance(0)

@@ -10,8 +10,8 @@ from typing import Any
 from tests.flow.open_admission import open_admission
 from tests.log.harness import Lab
 from tests.support.arrow import arrow_stream
-from topics.flow.governor import Governor
 from topics.flow.large_appends import LARGE_BYTES
+from topics.flow.load_shedder import LoadShedder
 from topics.flow.stages.identities import Commit
 from topics.flow.stages.stages import CommitRequest, Stages
 from topics.log.write.commit_loop import CommitLoop
@@ -39,8 +39,8 @@ class StageLab(Lab):
     large_bytes = LARGE_BYTES
 
     def layer(self) -> None:
-        self.governor = Governor()
-        self.stages = Stages(self.engine, open_admission(self.engine, self.governor))
+        self.load_shedder = LoadShedder()
+        self.stages = Stages(self.engine, open_admission(self.engine, self.load_shedder))
         self.stages.large_bytes = self.large_bytes
         self.engine.register(self.stages.identities)
 

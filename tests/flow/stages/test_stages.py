@@ -11,7 +11,7 @@ import pytest
 from tests.flow.stages.lab import LargeLab, StageLab, ranges, request_of
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
-from topics.flow.governor import SHED_FROM_MS
+from topics.flow.load_shedder import SHED_FROM_MS
 from topics.flow.stages import stages as stages_module
 from topics.flow.stages.identities import Commit
 from topics.flow.stages.open_stages import IDLE_MS
@@ -121,7 +121,7 @@ def test_a_commit_writes_to_so_many_topics_at_most(lab: StageLab, monkeypatch: p
 def test_a_commit_is_as_important_as_the_most_important_topic_it_writes_to(lab: StageLab) -> None:
     lab.put("low", priority=-5)
     lab.put("high", priority=900)
-    lab.governor.lag_ms = 2 * SHED_FROM_MS
+    lab.load_shedder.lag_ms = 2 * SHED_FROM_MS
     lab.part("0", {"topic": ["low"], "data": ["1"]})
     with pytest.raises(ApiError) as refusal:
         lab.commit_stage("0")

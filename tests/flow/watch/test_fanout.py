@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.flow.watched import Scenario, Watched
-from topics.flow.governor import LAG_MS, Level
+from topics.flow.load_shedder import LAG_MS, Level
 from topics.flow.watch import fanout as fanout_module
 from topics.log.topic import Topic
 
@@ -107,7 +107,7 @@ def test_under_pressure_low_priorities_wait_but_not_for_ever(
         plain, _ = w.watch("plain")
         await w.settle()
         low.heard(), plain.heard()
-        w.governor.lag_ms = 200.0
+        w.load_shedder.lag_ms = 200.0
         w.lab.write("low", 1)
         w.lab.write("plain", 1)
         await asyncio.sleep(0.01)
@@ -121,7 +121,7 @@ def test_under_pressure_low_priorities_wait_but_not_for_ever(
         w.lab.write("low", 3)
         await asyncio.sleep(0.01)
         assert low.heard() == []
-        w.governor.lag_ms = 0.0
+        w.load_shedder.lag_ms = 0.0
         await asyncio.sleep(0.01)
         assert low.heard() == [("record", [2, 3]), ("caught-up", 3)]
 
@@ -227,7 +227,7 @@ def test_under_pressure_turns_come_later(
         await w.settle()
         listener.heard()
         for lag_ms, told in ((LAG_MS[Level.MERGE] - 1, True), (LAG_MS[Level.MERGE], False)):
-            w.governor.lag_ms = lag_ms
+            w.load_shedder.lag_ms = lag_ms
             w.lab.write("t", 1)
             await w.settle()
             assert bool(listener.heard()) is told

@@ -48,13 +48,13 @@ def test_names_of_topics_do_not_multiply_the_series(app: RunningApp) -> None:
 
 
 def test_load_and_lag(app: RunningApp) -> None:
-    governor = app.app.node.governor
+    load_shedder = app.app.node.load_shedder
     before = scrape(app)["topics_event_loop_lag_seconds_sum"]
-    app.inside(lambda: [governor.observe(3_000.0) for _ in range(20)])
-    pacer = app.app.node.pacer
-    app.inside(lambda: pacer._hold(1, lambda: None, patient=True))
+    app.inside(lambda: [load_shedder.observe(3_000.0) for _ in range(20)])
+    scheduler = app.app.node.scheduler
+    app.inside(lambda: scheduler._hold(1, lambda: None, patient=True))
     found = scrape(app)
-    assert found["topics_http_held_writes"] == pacer.held == 1
+    assert found["topics_http_held_writes"] == scheduler.held == 1
     assert found["topics_load_level"] == 4
     assert found["topics_event_loop_lag_seconds_sum"] >= before + 60
 

@@ -136,10 +136,10 @@ def test_places_of_a_key_come_back(app: RunningApp, known: Wire) -> None:
 
 
 def test_under_pressure_they_are_refused(app: RunningApp, known: Wire) -> None:
-    app.inside(lambda: setattr(app.app.node.governor, "lag_ms", 1e9))
+    app.inside(lambda: setattr(app.app.node.load_shedder, "lag_ms", 1e9))
     told = ask(known)
     assert (told.status, told.json["error"]["code"]) == (429, "throttled")
-    app.inside(lambda: setattr(app.app.node.governor, "lag_ms", 0.0))
+    app.inside(lambda: setattr(app.app.node.load_shedder, "lag_ms", 0.0))
     assert ask(known).json["seqs"] == [4]
 
 

@@ -13,7 +13,7 @@ from tests.http.bulk import ARROW
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import Wire, raw_request
 from tests.support.arrow import arrow_stream
-from topics.flow import pacing
+from topics.flow import priority_scheduler
 from topics.log import Append
 from topics.values.errors import ApiError
 
@@ -36,29 +36,29 @@ def is_unimportant(priority: int) -> bool:
 
 def test_reading_an_important_topic_holds_up_writes_to_others(start: Start) -> None:
     app = prepared(start)
-    pacer = app.app.node.pacer
-    assert not pacer.active
+    scheduler = app.app.node.scheduler
+    assert not scheduler.active
     wire = app.wire()
     wire.send(READ)
     assert wire.read().status == 200
-    assert pacer.active
+    assert scheduler.active
 
 
 def test_watching_one_does_so_too(start: Start, wait_until: Callable[..., None]) -> None:
     app = prepared(start)
     app.stream("high")
-    wait_until(lambda: app.app.node.pacer.active)
+    wait_until(lambda: app.app.node.scheduler.active)
 
 
 def test_reading_an_unimportant_topic_holds_up_nobody(start: Start) -> None:
     app = prepared(start)
     app.call("POST", "/v0/topics/low/diff", {})
-    assert not app.app.node.pacer.active
+    assert not app.app.node.scheduler.active
 
 
 def test_every_write_is_answered_and_none_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     # So small a share that nearly every write has to wait.
-    monkeypatch.setattr(pacing, "SHARE_S", 1e-9)
+    monkeypatch.setattr(priority_scheduler, "SHARE_S", 1e-9)
     app = prepared(start)
     writers, each = 16, 20
 
@@ -83,7 +83,7 @@ def test_every_write_is_answered_and_none_is_lost(start: Start, monkeypatch: pyt
         reading.result()
     assert counted == writers * each * 2
     assert app.call("GET", "/v0/topics/low").json["head_seq"] == counted
-    assert app.app.node.pacer.held == 0
+    assert app.app.node.scheduler.held == 0
 
 
 def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
@@ -95,15 +95,15 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
     app.call("PUT", "/v0/topics/high", {"priority": 900}, **bearer)
     app.call("PUT", "/v0/topics/low", {"priority": -500}, **bearer)
     held: list[Callable[[], None]] = []
-    pacer = app.app.node.pacer
+    scheduler = app.app.node.scheduler
 
     def hold(priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
         held.append(work)
         return True
 
-    pacer.active = True
-    pacer.outranks = is_unimportant  # type: ignore[method-assign]
-    pacer.holds = hold  # type: ignore[method-assign]
+    scheduler.active = True
+    scheduler.outranks = is_unimportant  # type: ignore[method-assign]
+    scheduler.holds = hold  # type: ignore[method-assign]
     wire = Wire(app.address)
     wire.send(raw_request("POST", "/v0/topics/low", b'{"records":[{"data":1}]}', bearer))
     wait_until(lambda: len(held) == 1)
@@ -119,7 +119,7 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
 @pytest.mark.parametrize("patient", [False, True])
 def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool) -> None:
     app = prepared(start)
-    pacer = app.app.node.pacer
+    scheduler = app.app.node.scheduler
     asked: list[bool] = []
 
     def hold(priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
@@ -128,9 +128,9 @@ def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool)
             return False
         raise ApiError("throttled", "later", {"retry_after_ms": 1500}, retry_after_s=2)
 
-    pacer.active = True
-    pacer.outranks = is_unimportant  # type: ignore[method-assign]
-    pacer.holds = hold  # type: ignore[method-assign]
+    scheduler.active = True
+    scheduler.outranks = is_unimportant  # type: ignore[method-assign]
+    scheduler.holds = hold  # type: ignore[method-assign]
     body = {"records": [{"data": 1}], **({"disable_backpressure": True} if patient else {})}
     answer = app.call("POST", "/v0/topics/low", body)
     assert asked == [patient]
@@ -144,17 +144,17 @@ def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool)
 
 
 class Holding:
-    """Takes the place of the pacer's decision: writes to unimportant topics wait until they are let in."""
+    """Replaces the scheduler's decision: writes to unimportant topics wait until they are let in."""
 
     def __init__(self, app: RunningApp) -> None:
         self._app = app
         self._works: list[Callable[[], None]] = []
         self.patient: list[bool] = []
         self.active = True
-        pacer = app.app.node.pacer
-        pacer.active = True
-        pacer.outranks = lambda priority: self.active and is_unimportant(priority)  # type: ignore[method-assign]
-        pacer.holds = self._hold  # type: ignore[method-assign]
+        scheduler = app.app.node.scheduler
+        scheduler.active = True
+        scheduler.outranks = lambda priority: self.active and is_unimportant(priority)  # type: ignore[method-assign]
+        scheduler.holds = self._hold  # type: ignore[method-assign]
 
     def _hold(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
         if not self.active or not is_unimportant(priority):
@@ -328,8 +328,8 @@ def test_pressure_refuses_what_writes_and_what_reads_by_every_way(start: Start) 
     part = arrow_stream({"data": ["1"]})
     arrow = {"Content-Type": ARROW}
     wire.request("PUT", "/v0/stages/s/parts/0?topic=low", part, arrow)
-    app.inside(lambda: setattr(app.app.node.governor, "lag_ms", 700.0))
-    app.app.node.governor.observe = lambda *_: None  # type: ignore[method-assign]
+    app.inside(lambda: setattr(app.app.node.load_shedder, "lag_ms", 700.0))
+    app.app.node.load_shedder.observe = lambda *_: None  # type: ignore[method-assign]
     commit = b'{"identity":{"id":"i","batch":0},"parts":["0"]}'
     answers = [
         wire.request("POST", "/v0/topics/low", b'{"records":[{"data":1}]}'),
@@ -345,5 +345,5 @@ def test_pressure_refuses_what_writes_and_what_reads_by_every_way(start: Start) 
     assert client.next("error")["code"] == "throttled"
     client.send(op="subscribe", request_id=2, topic="low")
     assert client.next("error")["code"] == "throttled"
-    app.app.node.governor.lag_ms = 0.0
+    app.app.node.load_shedder.lag_ms = 0.0
     assert head(app) == 0

@@ -12,7 +12,7 @@ import asyncio
 from time import perf_counter, thread_time
 from typing import Protocol
 
-from topics.flow.governor import Governor, Level
+from topics.flow.load_shedder import Level, LoadShedder
 from topics.flow.routers.registry import Routers
 from topics.values import InvariantViolated
 
@@ -41,11 +41,11 @@ class Braked(Protocol):
 
 class RouterPass:
     def __init__(
-        self, routers: Routers, loop: asyncio.AbstractEventLoop, governor: Governor, commit: Braked
+        self, routers: Routers, loop: asyncio.AbstractEventLoop, load_shedder: LoadShedder, commit: Braked
     ) -> None:
         self._routers = routers
         self._loop = loop
-        self._governor = governor
+        self._load_shedder = load_shedder
         self._commit = commit
         self._timer: asyncio.TimerHandle | None = None
         self._is_retry = False
@@ -71,7 +71,7 @@ class RouterPass:
 
     def _turn(self) -> None:
         self._timer = None
-        if self._governor.level >= Level.DEFER and not self._is_deferred:
+        if self._load_shedder.level >= Level.DEFER and not self._is_deferred:
             self._is_deferred = True
             self._schedule(self._loop.time() + DEFER_S)
             return

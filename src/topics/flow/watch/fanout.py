@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from topics.flow.governor import Governor, Level
+from topics.flow.load_shedder import Level, LoadShedder
 from topics.flow.watch.delivery import (
     Delivery,
     DeliveryKey,
@@ -209,13 +209,13 @@ class Fanout:
         self,
         engine: Engine,
         pull: Callable[[Topic], None],
-        governor: Governor,
+        load_shedder: LoadShedder,
         protect: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`pull` makes the copies that routers owe to a topic; `protect` gets the priority of a delivery."""
         self.engine = engine
         self.pull = pull
-        self._governor = governor
+        self._load_shedder = load_shedder
         self._protect = protect
         self.topics: dict[Topic, TopicFanout] = {}
         self._queue: deque[TopicFanout] = deque()
@@ -260,7 +260,7 @@ class Fanout:
     def _schedule(self) -> None:
         self._scheduled = True
         loop = asyncio.get_running_loop()
-        if self._governor.level >= Level.MERGE:
+        if self._load_shedder.level >= Level.MERGE:
             loop.call_later(MERGE_S, self.deliver_turn)
         else:
             loop.call_soon(self.deliver_turn)
@@ -293,7 +293,7 @@ class Fanout:
 
     def _defers(self, fanout: TopicFanout, priority: int) -> bool:
         """Put it off when it can wait and the server cannot keep up."""
-        if priority >= 0 or not self._governor.defers(priority):
+        if priority >= 0 or not self._load_shedder.defers(priority):
             fanout.deferred_since = None
             return False
         loop = asyncio.get_running_loop()

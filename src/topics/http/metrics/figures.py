@@ -81,7 +81,7 @@ class Scrape:
 
 
 def request_families(server: Server, service: Service) -> Iterator[Family]:
-    log, context, governor = server.request_log, server.context, service.node.governor
+    log, context, load_shedder = server.request_log, server.context, service.node.load_shedder
     yield Family(
         "topics_http_request_duration_seconds",
         "histogram",
@@ -106,13 +106,13 @@ def request_families(server: Server, service: Service) -> Iterator[Family]:
         ("requests_in_flight", "Requests not yet answered.", busy),
         ("request_bytes", "Bytes of large requests not yet answered.", context.request_room.held),
         ("long_polls", "Reads waiting for a record.", len(service.parked)),
-        ("held_writes", "Writes that let readers of higher priority pass.", service.node.pacer.held),
+        ("held_writes", "Writes that let readers of higher priority pass.", service.node.scheduler.held),
     ):
         yield gauge(f"topics_http_{name}", text, number)
     text = "How late the event loop ran, sampled many times a second."
-    yield histogram("topics_event_loop_lag_seconds", text, governor.lags)
+    yield histogram("topics_event_loop_lag_seconds", text, load_shedder.lags)
     yield Family("topics_loop_stall_seconds", "gauge", _STALLS, _stalls(server, service.node))
-    yield gauge("topics_load_level", "Load shedding: 0 is calm, 4 refuses requests.", governor.level)
+    yield gauge("topics_load_level", "Load shedding: 0 is calm, 4 refuses requests.", load_shedder.level)
 
 
 _STALLS = (
@@ -127,7 +127,7 @@ def _stalls(server: Server, node: Node) -> Iterator[Sample]:
             yield labels(method=route.method, route=route.template), route.holds.longest_s
     if node.is_running:
         yield labels(method="any", route="upkeep"), node.upkeep.holds.longest_s
-    yield labels(method="any", route="none"), node.governor.longest_lag_s
+    yield labels(method="any", route="none"), node.load_shedder.longest_lag_s
 
 
 def _durations(server: Server) -> Iterator[Sample]:

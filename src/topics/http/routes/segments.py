@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from topics.flow.pins import Pins, SealedView
+from topics.flow.segment_pins import SealedView, SegmentPins
 from topics.http.admission.auth import READ
 from topics.http.exchange import Exchange
 from topics.http.routes.service import Service, answer
@@ -12,7 +12,7 @@ from topics.values import ApiError
 
 
 class SegmentRoutes:
-    def __init__(self, service: Service, pins: Pins) -> None:
+    def __init__(self, service: Service, pins: SegmentPins) -> None:
         self._service = service
         self._engine = service.engine
         self._pins = pins

@@ -15,7 +15,7 @@ LEASE_MS = 60_000
 
 
 @dataclass(slots=True, kw_only=True)
-class FileHold:
+class FilePin:
     # The numbers of the files.
     segments: Collection[int]
     id: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -24,10 +24,10 @@ class FileHold:
     expires_ms: int = 0
 
 
-H = TypeVar("H", bound=FileHold)
+H = TypeVar("H", bound=FilePin)
 
 
-class FileHolds(Generic[H]):
+class FilePins(Generic[H]):
     """The holds of one kind of reader. What they name is neither removed nor moved."""
 
     def __init__(self, engine: Engine, limit_name: str) -> None:

@@ -17,14 +17,14 @@ from topics.values import LATENCY_BOUNDS_S, ApiError, Histogram
 from topics.values.clock import until_next
 
 SAMPLE_S = 0.05
-# The same while there is hardly anything to do, in the moments of the upkeep: that loop is late for nobody.
+# While there is hardly anything to do. These samples are taken together with the upkeep.
 QUIET_SAMPLE_S = 0.2
 QUIET_CPU_SHARE = 0.02
 QUIET_LAG_MS = 5.0
 # Weight of a new sample: pressure has to last for about half a second before it counts fully.
 SMOOTHING = 0.2
-# A stall counts as no more than this, and as more only if the loop was late before: a machine that was
-# asleep for a minute is not under pressure when it wakes up.
+# A single stall counts as no more than this, unless the loop was late before: a machine that was suspended
+# for a minute is not under pressure when it resumes.
 ONE_STALL_MS = 2000.0
 STALL_GROWTH = 4.0
 MAX_COMMIT_WINDOW_S = 0.010
@@ -40,23 +40,23 @@ class Level(IntEnum):
 
 # Milliseconds of smoothed lag from which each level applies.
 LAG_MS = {Level.MERGE: 20.0, Level.WIDEN: 50.0, Level.DEFER: 150.0, Level.SHED: 500.0}
-# A loop that never rests is not late yet, but frames may as well travel together.
+# A loop that never rests is not late yet, but larger frames cost it less.
 CPU_SHARE = {Level.MERGE: 0.9}
-# Writes pile up because the disk is slow: larger groups help it, routers only add to it.
+# Writes pile up because the disk is slow: larger groups help, and copies of routers would add to it.
 QUEUE_SHARE = {Level.WIDEN: 0.25, Level.DEFER: 0.5}
 SHED_FROM_MS = LAG_MS[Level.SHED]
 # While shedding, topics below this effective priority are refused; more lag spares fewer.
 SHED_BELOW = ((500.0, 0), (1000.0, 250), (2000.0, 750), (4000.0, 1001))
 
 
-class Governor:
+class LoadShedder:
     def __init__(self, queue_share: Callable[[], float] = lambda: 0.0) -> None:
-        """`queue_share` tells how much of the journal's queue is in use, from 0 to 1."""
+        """`queue_share` returns how much of the commit queue is in use, from 0 to 1."""
         self._measure_queue = queue_share
         self.lag_ms = 0.0
         self.cpu_share = 0.0
         self.queue_share = 0.0
-        # How long a group of writes may gather before it is written. Read for every group: no property.
+        # How long a group of writes may gather before it is written. Read for every group, so no property.
         self.commit_window_s = 0.0
         # Every sample, in seconds.
         self.lags = Histogram(LATENCY_BOUNDS_S)
@@ -69,7 +69,7 @@ class Governor:
     # --- measuring --------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On the thread of the loop, which is the one that is measured."""
+        """Begin to measure. Runs on the thread of the loop."""
         self._next_sample(loop, loop.time(), thread_time())
 
     def _next_sample(self, loop: asyncio.AbstractEventLoop, now: float, cpu_s: float) -> None:
@@ -85,7 +85,7 @@ class Governor:
 
     @property
     def is_quiet(self) -> bool:
-        """For half a second, there was hardly anything to do."""
+        """Whether there was hardly anything to do for half a second."""
         is_idle = self.cpu_share < QUIET_CPU_SHARE and self.queue_share < QUIET_CPU_SHARE
         return is_idle and self.lag_ms < QUIET_LAG_MS
 
@@ -118,7 +118,7 @@ class Governor:
         )
 
     def defers(self, priority: int) -> bool:
-        """Whether a push of this priority should wait for calmer times."""
+        """Whether a delivery of this priority has to wait until the pressure falls."""
         return priority < 0 and self.level >= Level.DEFER
 
     def check(self, priority: int) -> None:
@@ -130,7 +130,7 @@ class Governor:
             raise self.refusal(self.lag_ms)
 
     def refusal(self, late_ms: float) -> ApiError:
-        """Come back in about as long as requests are late now."""
+        """Return a 429 that asks the client to wait about as long as requests are late now."""
         retry_after_ms = int(min(max(late_ms, 250.0), 5000.0))
         return ApiError(
             "throttled",

@@ -1,8 +1,8 @@
-"""While topics of a high priority are read, work for lower ones gets only a share of each turn of the loop.
+"""While topics of a high priority are read, work for lower priorities gets a share of each turn of the loop.
 
-A turn handles whatever has arrived, so a reader waits behind every writer that came with it. Here, writers to
-topics that matter less than one being read wait instead: first come, first served, a few in every turn, the
-sockets looked at in between. When nothing better is being read, no write waits and nothing is measured.
+A turn handles everything that has arrived, so a reader waits for every writer that came with it. The
+scheduler makes writers to topics of lower priority wait instead. It serves them in order, a few in every
+turn, and the loop looks at its sockets in between. While no topic of higher priority is read, no write waits.
 """
 
 import asyncio
@@ -10,23 +10,23 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-from topics.flow.governor import Governor
+from topics.flow.load_shedder import LoadShedder
 
-# What a reader may find in its way beyond what just arrived: one larger write, or a few small ones.
+# Work for lower priorities in one turn: one larger write, or a few small ones.
 SHARE_S = 0.0001
 # How long a read goes on protecting its topic from others.
 PROTECT_S = 1.0
-# A topic of a lower priority is not worth holding up others for.
+# Reads of topics of a lower priority than this protect nothing.
 LEAST_PROTECTED = 250
-# Topics that are so much less important wait. Priorities that come from recent reads fade all the time, so
-# topics that are all in use never wait for each other.
+# Topics whose priority is lower by this much wait. Priorities that come from recent reads fade all the time,
+# so topics in use never wait for each other.
 GAP = 250
-# Beyond either, waiting is worse than being told to come back.
+# Beyond either limit, a write is refused with 429 instead of waiting.
 LONGEST_WAIT_S = 1.0
 MOST_HELD_BYTES = 64 * 1024 * 1024
-# Writes of one group are answered together, and no reader is meanwhile.
+# Writes of one group are answered together, and no reader is answered meanwhile.
 MOST_IN_A_GROUP = 8
-# How long it is likely to take until a group has gone.
+# How long it usually takes until a group is written.
 CROWDED_S = 0.001
 # Weight of a new sample of how fast held work is done: one stall tells little.
 SMOOTHING = 0.05
@@ -34,27 +34,27 @@ SMOOTHING = 0.05
 _NONE = -1_000_000
 
 
-class Pacer:
+class PriorityScheduler:
     def __init__(
         self,
-        governor: Governor,
+        load_shedder: LoadShedder,
         clock: Callable[[], float] = perf_counter,
         *,
         protect_s: float = PROTECT_S,
         open_group: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`open_group` tells which group writes gather for; 0 while there are none."""
-        self._governor = governor
+        """`open_group` returns the number of the group that gathers writes, or 0."""
+        self._load_shedder = load_shedder
         self._clock = clock
         self._protect_s = protect_s
         self._open_group = open_group
-        # Those let through since this group was opened.
+        # Writes let through since this group was opened.
         self._group = self._let_through = 0
-        # Looked at by every write, so it is a plain attribute: some topic is being protected.
+        # Some topic is protected. Every write looks at it, so it is a plain attribute.
         self.active = False
-        # Lately a write had to wait for it.
+        # A write had to wait recently.
         self.pacing = self._has_held = False
-        # The highest priority that is protected, and the highest one read since that was last looked at.
+        # The highest protected priority, and the highest one read since the last look.
         self._priority = self._lately = _NONE
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._held_bytes = 0
@@ -126,7 +126,7 @@ class Pacer:
         if not patient and self._held:
             wait_s = len(self._held) * self._pace_s
             if wait_s > LONGEST_WAIT_S or self._held_bytes + size > MOST_HELD_BYTES:
-                raise self._governor.refusal(wait_s * 1000)
+                raise self._load_shedder.refusal(wait_s * 1000)
         self.pacing = self._has_held = True
         self._held.append((size, work))
         self._held_bytes += size

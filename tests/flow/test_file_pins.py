@@ -8,9 +8,9 @@ import pytest
 
 from tests.flow.sealed import readable, tagged
 from tests.log.harness import Lab
-from topics.flow import pins as pins_module
-from topics.flow.file_holds import LEASE_MS
-from topics.flow.pins import Pins
+from topics.flow import segment_pins as pins_module
+from topics.flow.file_pins import LEASE_MS
+from topics.flow.segment_pins import SegmentPins
 from topics.values.errors import ApiError
 
 
@@ -20,7 +20,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.checkpoint(everything=True)
     topic = lab.topic("a")
     view = pins.take(topic)
@@ -38,7 +38,7 @@ def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:
 
 @pytest.mark.parametrize("step_ms", [-10 * LEASE_MS, 10 * LEASE_MS])
 def test_a_clock_that_is_set_neither_ends_nor_prolongs_it(lab: Lab, step_ms: int) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.checkpoint(everything=True)
     view = pins.take(lab.topic("a"))
     lab.clock.step(step_ms)
@@ -49,7 +49,7 @@ def test_a_clock_that_is_set_neither_ends_nor_prolongs_it(lab: Lab, step_ms: int
 
 
 def test_files_of_a_dropped_topic_stay_until_the_lease_is_over(lab: Lab) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.checkpoint(everything=True)
     view = pins.take(lab.topic("a"))
     lab.drop("a")
@@ -64,7 +64,7 @@ def test_files_of_a_dropped_topic_stay_until_the_lease_is_over(lab: Lab) -> None
 
 def test_their_number_is_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pins_module, "MAX_VIEWS", 1)
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     pins.take(lab.topic("a"))
     with pytest.raises(ApiError) as refusal:
         pins.take(lab.topic("a"))
@@ -74,7 +74,7 @@ def test_their_number_is_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_hold_is_released_once(lab: Lab) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.checkpoint(everything=True)
     topic = lab.topic("a")
     view = pins.take(topic)

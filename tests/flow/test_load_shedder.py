@@ -7,24 +7,24 @@ import time
 
 import pytest
 
-from topics.flow.governor import (
+from topics.flow.load_shedder import (
     MAX_COMMIT_WINDOW_S,
     ONE_STALL_MS,
     QUIET_CPU_SHARE,
     QUIET_LAG_MS,
     SHED_BELOW,
     SMOOTHING,
-    Governor,
     Level,
+    LoadShedder,
 )
 from topics.values.errors import ApiError
 
 
-def under(lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> Governor:
-    governor = Governor()
+def under(lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> LoadShedder:
+    load_shedder = LoadShedder()
     for _ in range(100):
-        governor.observe(lag_ms, cpu_share, queue_share)
-    return governor
+        load_shedder.observe(lag_ms, cpu_share, queue_share)
+    return load_shedder
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_levels_rise_with_the_lag(lag_ms: float, level: Level) -> None:
     ],
 )
 def test_a_level_begins_with_its_bound(measured: str, least: float, level: Level) -> None:
-    governor = Governor()
-    setattr(governor, measured, least)
-    assert governor.level == level
-    setattr(governor, measured, least * 0.999)
-    assert governor.level < level
+    load_shedder = LoadShedder()
+    setattr(load_shedder, measured, least)
+    assert load_shedder.level == level
+    setattr(load_shedder, measured, least * 0.999)
+    assert load_shedder.level < level
 
 
 @pytest.mark.parametrize(
@@ -60,59 +60,59 @@ def test_a_level_begins_with_its_bound(measured: str, least: float, level: Level
     [("lag_ms", QUIET_LAG_MS), ("cpu_share", QUIET_CPU_SHARE), ("queue_share", QUIET_CPU_SHARE)],
 )
 def test_it_is_quiet_below_each_bound(measured: str, bound: float) -> None:
-    governor = Governor()
-    setattr(governor, measured, bound * 0.999)
-    assert governor.is_quiet
-    setattr(governor, measured, bound)
-    assert not governor.is_quiet
+    load_shedder = LoadShedder()
+    setattr(load_shedder, measured, bound * 0.999)
+    assert load_shedder.is_quiet
+    setattr(load_shedder, measured, bound)
+    assert not load_shedder.is_quiet
 
 
 @pytest.mark.parametrize(("lag_ms", "bound"), SHED_BELOW)
 def test_refusals_begin_with_their_lag(lag_ms: float, bound: int) -> None:
-    governor = Governor()
-    governor.lag_ms = lag_ms
-    governor.check(bound)
+    load_shedder = LoadShedder()
+    load_shedder.lag_ms = lag_ms
+    load_shedder.check(bound)
     with pytest.raises(ApiError):
-        governor.check(bound - 1)
-    governor.lag_ms = lag_ms * 0.999
-    governor.check(bound - 1)
+        load_shedder.check(bound - 1)
+    load_shedder.lag_ms = lag_ms * 0.999
+    load_shedder.check(bound - 1)
 
 
 @pytest.mark.parametrize(("late_ms", "retry_ms"), [(0.0, 250), (600.0, 600), (60_000.0, 5000)])
 def test_whoever_is_refused_is_asked_back_within_bounds(late_ms: float, retry_ms: int) -> None:
-    assert Governor().refusal(late_ms).detail == {"retry_after_ms": retry_ms}
+    assert LoadShedder().refusal(late_ms).detail == {"retry_after_ms": retry_ms}
 
 
 def test_the_longest_lag_is_kept_and_a_stall_counts_as_no_more_than_its_bound() -> None:
-    governor = Governor()
-    governor.observe(2 * ONE_STALL_MS)
-    assert governor.lag_ms == SMOOTHING * ONE_STALL_MS
-    governor.observe(1.0)
-    assert governor.longest_lag_s == 2 * ONE_STALL_MS / 1000
+    load_shedder = LoadShedder()
+    load_shedder.observe(2 * ONE_STALL_MS)
+    assert load_shedder.lag_ms == SMOOTHING * ONE_STALL_MS
+    load_shedder.observe(1.0)
+    assert load_shedder.longest_lag_s == 2 * ONE_STALL_MS / 1000
 
 
 def test_a_timer_that_comes_early_is_not_late_and_one_that_comes_at_once_is_no_load() -> None:
     """Clocks are coarse: the next sample may come in the moment of the last."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
-        governor = Governor()
-        governor.start(loop)
-        governor._expected = loop.time() + 100
-        governor._sampled_at = loop.time() + 1
-        governor._sample(loop)
-        governor.stop()
-    assert governor.lag_ms == 0
-    assert 0 <= governor.cpu_share < 1
+        load_shedder = LoadShedder()
+        load_shedder.start(loop)
+        load_shedder._expected = loop.time() + 100
+        load_shedder._sampled_at = loop.time() + 1
+        load_shedder._sample(loop)
+        load_shedder.stop()
+    assert load_shedder.lag_ms == 0
+    assert 0 <= load_shedder.cpu_share < 1
 
 
 def test_one_that_is_stopped_measures_no_more() -> None:
-    Governor().stop()
+    LoadShedder().stop()
     with asyncio.Runner() as runner:
-        governor = Governor()
-        governor.start(runner.get_loop())
-        governor.stop()
-        assert governor._timer is not None
-        assert governor._timer.cancelled()
+        load_shedder = LoadShedder()
+        load_shedder.start(runner.get_loop())
+        load_shedder.stop()
+        assert load_shedder._timer is not None
+        assert load_shedder._timer.cancelled()
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_one_that_is_stopped_measures_no_more() -> None:
 def test_a_busy_processor_and_a_long_queue_count_too(
     cpu_share: float, queue_share: float, level: Level
 ) -> None:
-    governor = under(0.0, cpu_share, queue_share)
-    assert governor.level == level
+    load_shedder = under(0.0, cpu_share, queue_share)
+    assert load_shedder.level == level
     # They slow down what can wait; nobody is refused for them.
-    governor.check(-1000)
+    load_shedder.check(-1000)
 
 
 def test_a_long_queue_widens_the_commit_window() -> None:
@@ -134,37 +134,37 @@ def test_a_long_queue_widens_the_commit_window() -> None:
 
 
 def test_the_loop_is_measured() -> None:
-    async def scenario() -> Governor:
-        governor = Governor(lambda: 0.5)
-        governor.start(asyncio.get_running_loop())
+    async def scenario() -> LoadShedder:
+        load_shedder = LoadShedder(lambda: 0.5)
+        load_shedder.start(asyncio.get_running_loop())
         deadline = time.monotonic() + 10
-        while governor.cpu_share < 0.05 and time.monotonic() < deadline:
+        while load_shedder.cpu_share < 0.05 and time.monotonic() < deadline:
             spent = time.thread_time() + 0.02
             while time.thread_time() < spent:
                 pass
             await asyncio.sleep(0)
-        governor.stop()
-        return governor
+        load_shedder.stop()
+        return load_shedder
 
-    governor = asyncio.run(scenario())
-    assert 0.05 <= governor.cpu_share <= 1.1
-    assert 0 < governor.queue_share <= 0.5
+    load_shedder = asyncio.run(scenario())
+    assert 0.05 <= load_shedder.cpu_share <= 1.1
+    assert 0 < load_shedder.queue_share <= 0.5
 
 
 def test_one_late_turn_is_not_pressure() -> None:
-    governor = Governor()
-    governor.observe(200)
-    assert governor.level < Level.DEFER
+    load_shedder = LoadShedder()
+    load_shedder.observe(200)
+    assert load_shedder.level < Level.DEFER
 
 
 def test_one_stall_refuses_nobody_however_long_and_several_do() -> None:
-    governor = Governor()
-    governor.observe(60_000)
-    governor.check(-1000)
+    load_shedder = LoadShedder()
+    load_shedder.observe(60_000)
+    load_shedder.check(-1000)
     for _ in range(3):
-        governor.observe(60_000)
+        load_shedder.observe(60_000)
     with pytest.raises(ApiError):
-        governor.check(249)
+        load_shedder.check(249)
 
 
 def test_commit_window_widens_and_stays_bounded() -> None:
@@ -174,18 +174,18 @@ def test_commit_window_widens_and_stays_bounded() -> None:
 
 
 def test_only_negative_priorities_are_deferred() -> None:
-    governor = under(200)
-    assert governor.defers(-1)
-    assert not governor.defers(0)
+    load_shedder = under(200)
+    assert load_shedder.defers(-1)
+    assert not load_shedder.defers(0)
     assert not under(10).defers(-1)
 
 
 @pytest.mark.parametrize(("lag_ms", "refused", "served"), [(600, -1, 0), (1200, 249, 250), (2500, 749, 750)])
 def test_low_priorities_are_refused_first(lag_ms: float, refused: int, served: int) -> None:
-    governor = under(lag_ms)
-    governor.check(served)
+    load_shedder = under(lag_ms)
+    load_shedder.check(served)
     with pytest.raises(ApiError) as caught:
-        governor.check(refused)
+        load_shedder.check(refused)
     assert caught.value.code == "throttled"
     assert caught.value.retry_after_s is not None
     assert caught.value.retry_after_s >= 1
@@ -199,28 +199,28 @@ def test_in_the_end_nobody_is_spared() -> None:
 
 
 def test_calm_comes_back() -> None:
-    governor = under(600)
+    load_shedder = under(600)
     for _ in range(50):
-        governor.observe(0)
-    governor.check(-1000)
-    assert governor.level == Level.CALM
+        load_shedder.observe(0)
+    load_shedder.check(-1000)
+    assert load_shedder.level == Level.CALM
 
 
 def test_a_blocked_loop_is_measured() -> None:
     async def main() -> float:
-        governor = Governor()
-        governor.start(asyncio.get_running_loop())
+        load_shedder = LoadShedder()
+        load_shedder.start(asyncio.get_running_loop())
         # The first sample of a quiet loop may be due in 0.22 s only.
         time.sleep(0.4)  # noqa: ASYNC251 - a blocked loop is the point
         await asyncio.sleep(0.02)
-        governor.stop()
-        return governor.lag_ms
+        load_shedder.stop()
+        return load_shedder.lag_ms
 
     assert asyncio.run(main()) > 20
 
 
 def test_a_loop_with_nothing_to_do_is_looked_at_less_often() -> None:
-    assert Governor().is_quiet
+    assert LoadShedder().is_quiet
     assert under(0.0, 0.01).is_quiet
     for busy in (under(10.0), under(0.0, 0.5), under(0.0, 0.0, 0.5)):
         assert not busy.is_quiet

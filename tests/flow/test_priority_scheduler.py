@@ -8,35 +8,44 @@ from functools import partial
 
 import pytest
 
-from topics.flow.governor import Governor
-from topics.flow.pacing import GAP, LONGEST_WAIT_S, MOST_HELD_BYTES, MOST_IN_A_GROUP, SHARE_S, Pacer
+from topics.flow.load_shedder import LoadShedder
+from topics.flow.priority_scheduler import (
+    GAP,
+    LONGEST_WAIT_S,
+    MOST_HELD_BYTES,
+    MOST_IN_A_GROUP,
+    SHARE_S,
+    PriorityScheduler,
+)
 from topics.values.errors import ApiError
 
 HIGH, LOW = 900, -500
 
 
 class Lab:
-    """A pacer whose clock only moves when work is done."""
+    """A scheduler whose clock only moves when work is done."""
 
     def __init__(self, **options: float) -> None:
         self.now = 100.0
         self.done: list[str] = []
         # What the commit queue would say.
         self.group = 0
-        self.pacer = Pacer(Governor(), lambda: self.now, open_group=lambda: self.group, **options)
+        self.scheduler = PriorityScheduler(
+            LoadShedder(), lambda: self.now, open_group=lambda: self.group, **options
+        )
 
     def work(self, name: str, takes_s: float) -> None:
         self.now += takes_s
         self.done.append(name)
 
     async def drained(self) -> None:
-        while self.pacer.held:  # noqa: ASYNC110
+        while self.scheduler.held:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     def offer(self, name: str, priority: int = LOW, *, takes_s: float = SHARE_S, size: int = 10) -> bool:
         """True when it was held; otherwise it is done by now, as a handler would."""
         work: Callable[[], None] = partial(self.work, name, takes_s)
-        held = self.pacer.holds(priority, size, work, patient=False)
+        held = self.scheduler.holds(priority, size, work, patient=False)
         if not held:
             work()
         return held
@@ -45,7 +54,7 @@ class Lab:
 def test_nobody_waits_while_nothing_is_read() -> None:
     async def scenario() -> None:
         lab = Lab()
-        assert not lab.pacer.active
+        assert not lab.scheduler.active
         assert not any(lab.offer(str(n)) for n in range(100))
 
     asyncio.run(scenario())
@@ -54,13 +63,13 @@ def test_nobody_waits_while_nothing_is_read() -> None:
 def test_lower_priorities_take_turns_and_the_loop_goes_round_in_between() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
-        assert lab.pacer.active
+        lab.scheduler.protect(HIGH)
+        assert lab.scheduler.active
         assert [lab.offer(name) for name in "abcd"] == [False, True, True, True]
         for expected in ("a", "ab", "abc", "abcd"):
             assert "".join(lab.done) == expected
             await asyncio.sleep(0)
-        assert lab.pacer.held == 0
+        assert lab.scheduler.held == 0
 
     asyncio.run(scenario())
 
@@ -68,16 +77,16 @@ def test_lower_priorities_take_turns_and_the_loop_goes_round_in_between() -> Non
 def test_it_is_known_for_a_while_that_somebody_had_to_wait() -> None:
     async def scenario() -> None:
         lab = Lab(protect_s=0.02)
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         lab.offer("a")
-        assert not lab.pacer.pacing
+        assert not lab.scheduler.pacing
         lab.offer("b")
-        assert lab.pacer.pacing
+        assert lab.scheduler.pacing
         await lab.drained()
-        assert lab.pacer.pacing
-        while lab.pacer.active:  # noqa: ASYNC110
+        assert lab.scheduler.pacing
+        while lab.scheduler.active:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-        assert not lab.pacer.pacing
+        assert not lab.scheduler.pacing
 
     asyncio.run(scenario())
 
@@ -85,13 +94,13 @@ def test_it_is_known_for_a_while_that_somebody_had_to_wait() -> None:
 def test_it_is_forgotten_with_the_reader_however_late_somebody_had_to_wait() -> None:
     async def scenario() -> None:
         lab = Lab(protect_s=0.02)
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         # As writers do that never pause: one of them waits in the last moment of the protection.
-        while lab.pacer.active:
+        while lab.scheduler.active:
             lab.offer("a")
             lab.offer("b")
             await asyncio.sleep(0.001)
-        assert not lab.pacer.pacing
+        assert not lab.scheduler.pacing
         await lab.drained()
 
     asyncio.run(scenario())
@@ -100,7 +109,7 @@ def test_it_is_forgotten_with_the_reader_however_late_somebody_had_to_wait() -> 
 def test_no_more_pass_than_may_be_answered_together() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         lab.group = 1
         for n in range(2 * MOST_IN_A_GROUP + 1):
             lab.offer(str(n), takes_s=0.0)
@@ -121,7 +130,7 @@ def test_no_more_pass_than_may_be_answered_together() -> None:
 def test_where_no_group_gathers_any_number_passes() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         assert not any(lab.offer(str(n), takes_s=0.0) for n in range(3 * MOST_IN_A_GROUP))
 
     asyncio.run(scenario())
@@ -130,7 +139,7 @@ def test_where_no_group_gathers_any_number_passes() -> None:
 def test_small_work_shares_a_turn() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         for n in range(20):
             lab.offer(str(n), takes_s=SHARE_S / 3.5)
         assert len(lab.done) == 4
@@ -143,7 +152,7 @@ def test_small_work_shares_a_turn() -> None:
 def test_whoever_comes_later_waits_behind_those_who_wait() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         lab.offer("a")
         lab.offer("b")
         lab.now += 10 * SHARE_S
@@ -170,7 +179,7 @@ def test_whoever_comes_later_waits_behind_those_who_wait() -> None:
 def test_only_what_matters_much_less_waits(read: int, written: int, waits: bool) -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(read)
+        lab.scheduler.protect(read)
         lab.offer("first", written)
         assert lab.offer("second", written) is waits
 
@@ -180,10 +189,10 @@ def test_only_what_matters_much_less_waits(read: int, written: int, waits: bool)
 def test_protection_ends_when_nobody_reads_any_more() -> None:
     async def scenario() -> None:
         lab = Lab(protect_s=0.01)
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            while lab.pacer.active:  # noqa: ASYNC110
+            while lab.scheduler.active:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         assert not any(lab.offer(str(n)) for n in range(10))
 
@@ -193,14 +202,14 @@ def test_protection_ends_when_nobody_reads_any_more() -> None:
 def test_when_the_most_important_reader_leaves_the_next_one_counts() -> None:
     async def scenario() -> None:
         lab = Lab(protect_s=0.01)
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         lab.offer("first", 400)
         assert lab.offer("second", 400)
         await lab.drained()
         for _ in range(5):
-            lab.pacer.protect(500)
+            lab.scheduler.protect(500)
             await asyncio.sleep(0.01)
-        assert lab.pacer.active
+        assert lab.scheduler.active
         assert not any(lab.offer(str(n), 400) for n in range(3))
         lab.offer("third", LOW)
         assert lab.offer("fourth", LOW)
@@ -211,7 +220,7 @@ def test_when_the_most_important_reader_leaves_the_next_one_counts() -> None:
 def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_wait() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         # Each of them takes a tenth of a second, and that is what the next ones have to expect.
         for _ in range(60):
             for name in "abc":
@@ -221,12 +230,12 @@ def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_
         with pytest.raises(ApiError) as refused:  # noqa: PT012
             for n in range(20):
                 lab.offer(f"more {n}")
-        assert 8 <= lab.pacer.held <= 12
+        assert 8 <= lab.scheduler.held <= 12
         assert refused.value.code == "throttled"
         assert refused.value.detail is not None
         assert 1000 < refused.value.detail["retry_after_ms"] < 1300
         assert refused.value.retry_after_s == 2
-        assert lab.pacer.holds(LOW, 10, partial(lab.work, "patient", 0.0), patient=True)
+        assert lab.scheduler.holds(LOW, 10, partial(lab.work, "patient", 0.0), patient=True)
         await lab.drained()
         assert lab.done[-1] == "patient"
 
@@ -236,13 +245,13 @@ def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_
 def test_only_a_longer_wait_than_the_longest_is_refused() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         lab.offer("first")
-        lab.pacer._pace_s = LONGEST_WAIT_S / 4
+        lab.scheduler._pace_s = LONGEST_WAIT_S / 4
         assert all(lab.offer(str(n)) for n in range(5))
         with pytest.raises(ApiError):
             lab.offer("one more")
-        assert lab.pacer.held == 5
+        assert lab.scheduler.held == 5
         await lab.drained()
 
     asyncio.run(scenario())
@@ -251,7 +260,7 @@ def test_only_a_longer_wait_than_the_longest_is_refused() -> None:
 def test_one_stall_of_the_machine_refuses_nobody() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         for name in "abc":
             lab.offer(name)
         lab.now += 3.0
@@ -265,7 +274,7 @@ def test_one_stall_of_the_machine_refuses_nobody() -> None:
 def test_what_waits_is_bounded_in_bytes() -> None:
     async def scenario() -> None:
         lab = Lab()
-        lab.pacer.protect(HIGH)
+        lab.scheduler.protect(HIGH)
         lab.offer("a")
         assert lab.offer("b", size=MOST_HELD_BYTES - 10)
         assert lab.offer("c", size=10)

@@ -22,7 +22,7 @@ _KEPT_FREE_BYTES = 1024 * _MIB
 _LARGE_BYTES = 8 * _MIB
 
 
-class FreedMemory:
+class MallocTrimmer:
     def __init__(self) -> None:
         # How much work had been done when it was last much.
         self._worked_s = 0.0
@@ -44,7 +44,7 @@ class FreedMemory:
         return True
 
 
-def keep_freed_memory() -> None:
+def keep_freed_blocks() -> None:
     """Tell the allocator that this process frees large blocks only to ask for the like again.
 
     Without effect where the C library is not glibc, and so is its counterpart.
@@ -55,6 +55,6 @@ def keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, _KEPT_FREE_BYTES)
 
 
-def give_memory_back() -> None:
+def trim_malloc() -> None:
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

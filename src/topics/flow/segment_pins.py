@@ -8,7 +8,7 @@ because the view itself names the deletions its files do not show yet.
 import os
 from dataclasses import dataclass
 
-from topics.flow.file_holds import FileHold, FileHolds
+from topics.flow.file_pins import FilePin, FilePins
 from topics.log import Engine, Run, Topic, hole_reason
 
 MAX_VIEWS = 1000
@@ -28,7 +28,7 @@ class PinnedRun:
 
 
 @dataclass(slots=True, kw_only=True)
-class SealedView(FileHold):
+class SealedView(FilePin):
     topic_id: int
     runs: list[PinnedRun]
     # Everything above this seq is only to be had from the server.
@@ -40,10 +40,10 @@ class SealedView(FileHold):
         self.runs, self.holes = [], []
 
 
-class Pins:
+class SegmentPins:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._views: FileHolds[SealedView] = FileHolds(engine, "max_snapshots")
+        self._views: FilePins[SealedView] = FilePins(engine, "max_snapshots")
 
     def take(self, topic: Topic) -> SealedView:
         """What is sealed of the topic, from its floor up to the first record that is not in a file yet."""

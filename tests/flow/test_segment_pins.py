@@ -9,7 +9,7 @@ import pytest
 from tests.flow.sealed import readable, tagged
 from tests.log.harness import Lab
 from tests.support.damage import flip
-from topics.flow.pins import Pins
+from topics.flow.segment_pins import SegmentPins
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def test_a_snapshot_lists_sealed_runs_up_to_the_first_record_that_is_not_in_a_file(lab: Lab) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.checkpoint()
     view = pins.take(lab.topic("a"))
     assert [(run.base, run.count) for run in view.runs] == [(1, 4), (5, 4)]
@@ -29,13 +29,13 @@ def test_a_snapshot_lists_sealed_runs_up_to_the_first_record_that_is_not_in_a_fi
 
 
 def test_without_a_sealed_run_everything_has_to_come_from_the_server(lab: Lab) -> None:
-    view = Pins(lab.engine).take(lab.topic("a"))
+    view = SegmentPins(lab.engine).take(lab.topic("a"))
     assert (view.runs, view.tail_from_seq) == ([], 0)
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1, 2, 3])
 def test_deletions_are_in_the_files_or_in_the_snapshot(lab: Lab, checkpoints: int) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.checkpoint(everything=True)
     lab.delete("a", match="odd")
     for _ in range(checkpoints):
@@ -45,7 +45,7 @@ def test_deletions_are_in_the_files_or_in_the_snapshot(lab: Lab, checkpoints: in
 
 
 def test_pinned_files_outlive_their_records_and_go_when_they_are_released(lab: Lab) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.checkpoint(everything=True)
     topic = lab.topic("a")
     view = pins.take(topic)
@@ -63,7 +63,7 @@ def test_pinned_files_outlive_their_records_and_go_when_they_are_released(lab: L
 
 
 def test_a_snapshot_belongs_to_its_topic(lab: Lab) -> None:
-    pins = Pins(lab.engine)
+    pins = SegmentPins(lab.engine)
     lab.write("b", 1)
     view = pins.take(lab.topic("a"))
     assert pins.renew(lab.topic("b"), view.id) is None
@@ -75,4 +75,4 @@ def test_interior_holes_are_listed(lab: Lab) -> None:
     lab.engine.store.close()
     flip(lab.segment_files()[1], 40)
     assert lab.seqs("a") == [1, 2, 3, 4, 9, 10]
-    assert Pins(lab.engine).take(lab.topic("a")).holes == [(5, 8, "cap")]
+    assert SegmentPins(lab.engine).take(lab.topic("a")).holes == [(5, 8, "cap")]
