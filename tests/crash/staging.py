@@ -127,7 +127,7 @@ class Staging:
         event = None
         if identity not in world.model.commits:
             event = world.model.event(*self._effects(world, identity, rows))
-        request = CommitRequest(owner, stage, name, batch, [part], None, lambda _: True)
+        request = CommitRequest(owner, stage, name, batch, [part], None)
         self._ack_when_settled(world, event)
         self._is_committing = True
         self._interfere(world, event, meanwhile)
