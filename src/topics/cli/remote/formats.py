@@ -16,6 +16,8 @@ from topics.values import UserMistake, did_you_mean, nearest
 _FIELDS = ("topic", "epoch", "seq", "ts", "time", "data", "tag", "node", "meta")
 _WORDS = ("human", "json", "data")
 
+_encode_line = msgspec.json.Encoder().encode
+
 # What `items(raw=True)` gives: data and meta of a record are the JSON that was written.
 RawRecord = Record[msgspec.Raw]
 Item = RawRecord | Lost | Restarted
@@ -26,7 +28,7 @@ def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
     """What prints items in the format that was asked for. `many`: lines have to name their topic."""
     name = ("json" if output.for_machines else "human") if wanted is None else wanted
     if name == "json":
-        return lambda item: output.line(msgspec.json.encode(as_row(item)))
+        return lambda item: output.line(_encode(item))
     if name == "human":
         return _Human(output, many=many)
     if name == "data":
@@ -41,16 +43,29 @@ def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
     return _with_losses_aside(_Template(name))
 
 
-def as_row(item: Item) -> dict[str, Any]:
-    """An item as a line of JSON has it."""
+class _Line(msgspec.Struct, omit_defaults=True):
+    """A record as a line of JSON has it."""
+
+    topic: str
+    epoch: int
+    seq: int
+    ts: int
+    data: msgspec.Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Any = None
+
+
+def _encode(item: Item) -> bytes:
+    if isinstance(item, Record):
+        line = _Line(item.topic, item.epoch, item.seq, item.ts, item.data, item.tag, item.node, item.meta)
+        return _encode_line(line)
     row: dict[str, Any] = {"topic": item.topic, "epoch": item.epoch}
     if isinstance(item, Lost):
-        return row | {"lost": {"gap_from": item.gap_from, "gap_to": item.gap_to, "reason": item.reason}}
-    if isinstance(item, Restarted):
-        return row | {"restarted": {"previous_epoch": item.previous_epoch}}
-    row |= {"seq": item.seq, "ts": item.ts, "data": item.data}
-    more = {"tag": item.tag, "node": item.node, "meta": item.meta}
-    return row | {name: value for name, value in more.items() if value is not None}
+        row["lost"] = {"gap_from": item.gap_from, "gap_to": item.gap_to, "reason": item.reason}
+    else:
+        row["restarted"] = {"previous_epoch": item.previous_epoch}
+    return msgspec.json.encode(row)
 
 
 def loss_text(loss: AnyLoss) -> str:

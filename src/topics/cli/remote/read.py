@@ -118,15 +118,11 @@ class _Named:
         return cls(name, seq=int(seq), epoch=int(epoch) if epoch else None)
 
 
-class _At(MemoryCursor):
-    """A cursor that begins at a position."""
-
-    def __init__(self, position: Position | None) -> None:
-        super().__init__()
-        self._at = position
-
-    def load(self) -> Position | None:
-        return self._at
+def _cursor_at(position: Position | None) -> MemoryCursor:
+    cursor = MemoryCursor()
+    if position is not None:
+        cursor._move(position)
+    return cursor
 
 
 class _Feed:
@@ -145,22 +141,25 @@ class _Feed:
         self._topic = topic
         self._begin = begin
         self._filters = {"until": arguments.until, "tag": arguments.tag}
-        self._cursor = _At(position)
+        self._cursor = _cursor_at(position)
         # Records before this one are left out, in this incarnation of the topic.
         self.first = 0
-        self._printed = position
+        self._start = position
+        self._printed: Item | None = None
 
     @property
     def position(self) -> Position | None:
         """After what was printed, and after what the server has nothing to print of."""
-        positions = [position for position in (self._printed, self._cursor.position) if position is not None]
+        item, printed = self._printed, self._start
+        if isinstance(item, Record):
+            printed = Position(item.topic, item.epoch, item.seq)
+        elif item is not None:
+            printed = behind(item)
+        positions = [position for position in (printed, self._cursor.position) if position is not None]
         return max(positions, key=lambda position: (position.epoch, position.seq), default=None)
 
     def printed(self, item: Item) -> None:
-        if isinstance(item, Record):
-            self._printed = Position(item.topic, item.epoch, item.seq)
-        else:
-            self._printed = behind(item)
+        self._printed = item
         if isinstance(item, Restarted):
             self.first = 0
 
@@ -185,7 +184,7 @@ class _Feed:
 
     def follow_apart(self) -> Iterator[Item]:
         """The items after the position, for a thread that reads ahead of what is printed."""
-        cursor = _At(self.position)
+        cursor = _cursor_at(self.position)
         while True:
             try:
                 yield from self._items(cursor, follow=True)
@@ -200,7 +199,7 @@ class _Feed:
         """The last items of a walk through the whole topic, without the losses in front of them."""
         kept: deque[Item] = deque()
         records = 0
-        cursor = _At(None)
+        cursor = _cursor_at(None)
         for item in self._topic.items(cursor, raw=True, since=self._begin.get("since"), **self._filters):
             kept.append(item)
             records += isinstance(item, Record)

@@ -66,7 +66,7 @@ class WantedTopic:
     def __init__(self, session: Session, topic: str, settings: Mapping[str, Any]) -> None:
         self._session = session
         self._topic = topic
-        self._settings = check_settings(settings)
+        self._settings = check_settings(settings) if settings else {}
         self.is_there = not settings
         # What the topic's own lease is, once it has been looked at.
         self.lease_ms: int | None = None
