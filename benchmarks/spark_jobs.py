@@ -19,8 +19,8 @@ from benchmarks.payloads import FILLER
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines import Archive
 from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.object_store import Bucket
 from pyspark_topics.pipelines.runner import Runner
-from pyspark_topics.pipelines.tables.buckets import Bucket
 from pyspark_topics.session import spark_session
 
 ANSWER = "ANSWER "

@@ -1,11 +1,11 @@
 """Topics as Spark tables and streams: `spark.read.format("topics")`, and the same for write and streams.
 
-    options → subscription → offsets → partitions → reading: scan (HTTP) or direct (sealed files)
-                                                  → schema, loss → batch, stream → Spark
-    Spark → writing → rows (as JSON text) → staging → the server, exactly once
+    provider → options → subscription, offsets → batch │ micro_batch_stream → partitions
+             → partition_reader (server, sealed files, an archive's table) → rows, loss → Spark
+    Spark → writer (rows as JSON text, stages) → the server, exactly once
 
-Spark finds the source by this package's name. Works on one machine and on a cluster: executors talk to the
-server themselves, and open sealed segments where they see them. `attach` makes views of topics, for SQL.
+Spark finds the source by the name of this package. Executors talk to the server themselves, and open sealed
+segments if they can see them. `attach` makes views of topics, for SQL.
 """
 
 import os
@@ -14,17 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark_topics.source import DefaultSource
-    from pyspark_topics.views import attach
+    from pyspark_topics.provider import DefaultSource, attach
 
-__all__ = ["DefaultSource", "attach"]
+__all__ = ["DefaultSource", "attach", "publish_end"]
 
 if "PYSPARK_GATEWAY_PORT" not in os.environ:
     # Spark looks for sources, and runs its workers, with the first `python3` on the PATH, which need not be
     # the one that has this package. A program that `spark-submit` runs was told.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-_HOMES = {"DefaultSource": "source", "attach": "views"}
+_HOMES = {"DefaultSource": "provider", "attach": "provider", "publish_end": "micro_batch_stream"}
 
 
 def __getattr__(name: str) -> Any:

@@ -19,17 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pyspark_topics.errors import OptionError, PipelineFailed
-from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.loss import RECREATED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, Position, TopicView
 from pyspark_topics.options import STORAGE, ReadOptions
-from pyspark_topics.partitions import SeqRange, Shelf
+from pyspark_topics.partitions import ScanFilter, SeqRange, Shelf
+from pyspark_topics.pipelines.delta_table import place
 from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.object_store import unknown_options
 from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold
-from pyspark_topics.pipelines.tables.option_names import unknown_options
-from pyspark_topics.pipelines.tables.places import place
-from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import LOSS_COLUMNS, ReadSchema
+from pyspark_topics.rows import LOSS_COLUMNS, TIMESTAMP, ReadSchema
 from topics.client import Client, Refused
 
 # Above every seq: a life of a topic that is over has nothing in the log.

@@ -10,14 +10,12 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
-from pyspark_topics.direct import SealedFiles
 from pyspark_topics.errors import OptionError, did_you_mean
 from pyspark_topics.offsets import Offsets, Position, TopicView
 from pyspark_topics.options import ReadOptions
-from pyspark_topics.partitions import TaskPartition, ranges_between
-from pyspark_topics.reading import plan, read_task
-from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import ReadSchema
+from pyspark_topics.partition_reader import read_task
+from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
+from pyspark_topics.rows import ReadSchema
 from pyspark_topics.subscription import end_of, start_of, subscribed
 from topics.client import Client
 

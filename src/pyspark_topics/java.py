@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 
 from pyspark_topics.errors import NoJava
-from pyspark_topics.processes.scripts import kept_script, quoted
+from pyspark_topics.workers import kept_script, quoted
 
 OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')

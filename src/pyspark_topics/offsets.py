@@ -1,11 +1,11 @@
 """Positions in topics: what users may ask for, and what Spark keeps in its checkpoints.
 
-An offset is a cursor, as everywhere else: a read from offset 41 to offset 50 returns seqs 42 to 50. It
-carries the epoch of the topic, so a topic that was deleted and made again is never read from the middle.
+An offset is a cursor: a read from offset 41 to offset 50 returns seqs 42 to 50. It has the epoch of the
+topic, so that a topic that was deleted and created again is never read from the middle.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -219,3 +219,59 @@ def _forward(view: TopicView, at: Position, count: int) -> Position:
         return at
     begin = at.seq if at.leads_to(view.end) else ORIGIN
     return Position(max(begin, view.floor - 1) + count, view.epoch)
+
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SeqSet:
+    """Ranges with both ends included: ascending, apart from each other, none of them empty."""
+
+    ranges: tuple[Range, ...] = ()
+
+    @classmethod
+    def of(cls, ranges: Iterable[Range]) -> Self:
+        """From ranges in any order, which may overlap or be empty."""
+        merged: list[Range] = []
+        for first, last in sorted(ranges):
+            if last < first:
+                continue
+            if merged and first <= merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+            else:
+                merged.append((first, last))
+        return cls(tuple(merged))
+
+    @property
+    def count(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __or__(self, other: Self) -> Self:
+        return self.of((*self.ranges, *other.ranges))
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(tuple(self._without(other)))
+
+    def __and__(self, other: Self) -> Self:
+        return self - (self - other)
+
+    def _without(self, other: Self) -> Iterator[Range]:
+        gone = iter(other.ranges)
+        current = next(gone, None)
+        for first, last in self.ranges:
+            while current is not None and current[1] < first:
+                current = next(gone, None)
+            at = first
+            while current is not None and current[0] <= last:
+                if current[0] > at:
+                    yield at, current[0] - 1
+                at = current[1] + 1
+                if current[1] > last:
+                    break  # the next range may need it, too
+                current = next(gone, None)
+            if at <= last:
+                yield at, last

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
-from pyspark_topics.servers.servers import Servers
+from pyspark_topics.servers import Servers
 from topics.client import Client
 from topics.client.connection import PATIENCE_S
 from topics.values.names import is_topic_name
@@ -34,7 +34,6 @@ INTO_A_VIEW = (
 STORAGE = "storage."
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "consumer")
-
 # So long fewer records than `minOffsetsPerTrigger` wait, unless told otherwise; as with Spark's for Kafka.
 MAX_TRIGGER_DELAY_S = 15 * 60.0
 # The end of the year 9999, as far as dates go.
@@ -355,3 +354,9 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError('options "txnAppId" and "txnVersion" go together: the version numbers the batches')
     txn = None if name is None else (name, version)
     return WriteOptions(reader.server(), reader.text("topic"), txn)
+
+
+def source_options(server: Server, topics: list[str], pattern: str | None, **more: str) -> dict[str, str]:
+    """Options of the Spark source for a choice of topics."""
+    chosen = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": pattern or ""}
+    return {**server.options, **chosen, **more}

@@ -1,14 +1,24 @@
-"""Splitting a read into tasks: few large ones, each a list of seq ranges."""
+"""From offsets to the tasks of a read: few large tasks, each with a list of seq ranges.
 
+    driver:  offsets → ranges → cut along sealed files (one manifest for each topic) → tasks
+
+A manifest is one snapshot of a topic: its lines, its epoch, its files, and the deletions that the files do
+not show yet. The server keeps the files while the lease of the snapshot runs.
+"""
+
+import base64
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, TopicView
 from pyspark_topics.options import ReadOptions
+from topics.client import Client, Refused, TopicsError
 
 # A task costs tens of milliseconds: below this many records another one does not pay.
 SMALLEST_TASK = 50_000
@@ -149,3 +159,121 @@ def _pieces(whole: SeqRange, size: int) -> Iterable[SeqRange]:
         end = first + whole.weight * index // count
         yield replace(whole, start=start, to_seq=end, weight=end - reached)
         start, reached = Position(end, whole.epoch), end
+
+
+@dataclass(frozen=True)
+class ScanFilter:
+    """What is left out in silence: the reader's own choice, never loss."""
+
+    nodes: tuple[str, ...] = ()
+    tag: Any = None
+    since_ts: int | None = None
+    until_ts: int | None = None
+
+    def request(self) -> dict[str, Any]:
+        asked = {
+            "node": list(self.nodes) or None,
+            "tag": self.tag,
+            "since_ts": self.since_ts,
+            "until_ts": self.until_ts,
+        }
+        return {key: value for key, value in asked.items() if value is not None}
+
+
+# Below this a manifest costs more than it saves.
+SMALLEST_READ = 20_000
+
+
+@dataclass
+class SealedFiles:
+    """The driver's side: where sealed records lie. The server keeps what was named until its lease ends."""
+
+    client: Client
+
+    def __post_init__(self) -> None:
+        self._pinned: list[tuple[str, str]] = []
+
+    def along(self, ranges: list[SeqRange]) -> list[SeqRange]:
+        """The same ranges, cut so that sealed stretches know their file."""
+        return [piece for one in ranges for piece in self._cut(one)]
+
+    def _cut(self, wanted: SeqRange) -> list[SeqRange]:
+        if wanted.weight < SMALLEST_READ:
+            return [wanted]
+        try:
+            manifest = self.client.segments(wanted.topic)
+        except Refused:
+            # A key for some topics only may not see files, which hold others, too. Or the topic is gone.
+            return [wanted]
+        self._pinned.append((wanted.topic, manifest["snapshot"]))
+        return list(_cut(wanted, manifest)) if manifest["epoch"] == wanted.epoch else [wanted]
+
+    def release(self) -> None:
+        """All reads that were planned are over. A lease that is not given back runs out by itself."""
+        pinned, self._pinned = self._pinned, []
+        with suppress(TopicsError):
+            for topic, snapshot in pinned:
+                self.client.release_segments(topic, snapshot)
+
+
+def _cut(wanted: SeqRange, manifest: dict[str, Any]) -> Iterator[SeqRange]:
+    at = wanted.start
+    live_from = manifest["earliest_seq"]
+    if not at.leads_to(Position(wanted.to_seq, wanted.epoch)) or at.seq + 1 < manifest["loss_line"]:
+        # What is announced to this cursor before its first record; no record lies there.
+        end = min(live_from - 1, wanted.to_seq)
+        yield replace(wanted, to_seq=end, weight=0)
+        at = Position(end, wanted.epoch)
+    at = Position(max(at.seq, min(live_from - 1, wanted.to_seq)), wanted.epoch)
+    for run in manifest["runs"]:
+        first, last = run["base"], min(run["base"] + run["count"] - 1, wanted.to_seq)
+        if last <= at.seq:
+            continue
+        if first > wanted.to_seq:
+            break
+        if first > at.seq + 1:  # holes, and whatever else is not in a file
+            yield _piece(wanted, at.seq, first - 1, None)
+            at = Position(first - 1, wanted.epoch)
+        yield _piece(wanted, at.seq, last, _sealed(manifest, run))
+        at = Position(last, wanted.epoch)
+    if at.seq < wanted.to_seq:
+        yield _piece(wanted, at.seq, wanted.to_seq, None)
+
+
+def _piece(wanted: SeqRange, from_seq: int, to_seq: int, run: SealedRun | None) -> SeqRange:
+    start = Position(from_seq, wanted.epoch)
+    return SeqRange(wanted.topic, start, to_seq, wanted.epoch, to_seq - from_seq, run)
+
+
+def _sealed(manifest: dict[str, Any], run: dict[str, Any]) -> SealedRun:
+    return SealedRun(
+        os.path.join(manifest["data_dir"], run["path"]),
+        run["topic_id"],
+        run["base"],
+        run["count"],
+        run["first_ts"],
+        run["last_ts"],
+        base64.b64decode(run["dead"]),
+        Pin(manifest["topic"], manifest["snapshot"], (manifest["expires_ms"] - manifest["now"]) / 1000),
+    )
+
+
+@contextmanager
+def planned(client: Client, ranges: list[SeqRange], options: ReadOptions) -> Iterator[list[TaskPartition]]:
+    """Tasks that are done by the end of the block, and their files kept until then."""
+    files = SealedFiles(client)
+    try:
+        yield plan(files, ranges, options)
+    finally:
+        files.release()
+
+
+def plan(files: SealedFiles, ranges: list[SeqRange], options: ReadOptions) -> list[TaskPartition]:
+    home = files.client.home
+    shelved = [one for one in ranges if one.shelf is not None]
+    logged = [one for one in ranges if one.shelf is None]
+    tasks = split([*shelved, *(files.along(logged) if options.direct else logged)], options)
+    if len(options.server.urls) > 1:
+        for task in tasks:
+            task.ranges = [replace(one, server=home(one.topic)) for one in task.ranges]
+    return tasks

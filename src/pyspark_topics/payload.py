@@ -5,7 +5,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType, TimestampNTZType, TimestampType
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.event_time import EVENT_TS
+from pyspark_topics.rows import EVENT_TS
 
 VARIANT = "variant"
 _TIMES = (TimestampType, TimestampNTZType)

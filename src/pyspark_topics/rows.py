@@ -1,21 +1,206 @@
-"""Rows on their way into a topic: the columns of the sink, with values rendered as JSON text."""
+"""Columns of the source and of the sink, and the record's own time.
+
+    source: Arrow of a scan or of a file → `ReadSchema` → rows of Spark
+    sink:   rows of Spark → `Rows` → JSON text, as a stage takes it
+
+Spark refuses a batch whose Arrow schema differs from the declared one, so one list of fields makes both. All
+columns are nullable: a loss row has no value in the columns of a record.
+
+`ts` is the time at which the server appended a record. A record that was loaded, replayed or derived has an
+earlier time of its own: the column `event_ts`, kept as Unix milliseconds under that name in `meta`.
+"""
 
 import base64
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Self
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import types
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from pyspark_topics.errors import BadRow, OptionError
-from pyspark_topics.event_time import EVENT_TS, with_event_ts
-from pyspark_topics.options import WriteOptions
+from pyspark_topics.options import ReadOptions, WriteOptions
+
+EVENT_TS = "event_ts"
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+_TYPES: dict[str, tuple[Any, pa.DataType]] = {
+    "topic": (StringType(), pa.string()),
+    "seq": (LongType(), pa.int64()),
+    "ts": (TimestampType(), TIMESTAMP),
+    "node": (StringType(), pa.string()),
+    "tag": (StringType(), pa.string()),
+    "data": (StringType(), pa.string()),
+    "meta": (StringType(), pa.string()),
+    "kind": (StringType(), pa.string()),
+    "gap_from": (LongType(), pa.int64()),
+    "gap_to": (LongType(), pa.int64()),
+    "reason": (StringType(), pa.string()),
+    # The record's own time, which is kept in its meta. Last, because programs count columns.
+    EVENT_TS: (TimestampType(), TIMESTAMP),
+}
+LOSS_COLUMNS = ("kind", "gap_from", "gap_to", "reason")
+RECORD_COLUMNS = tuple(name for name in _TYPES if name not in LOSS_COLUMNS)
+# What a scan can be asked for; the rest is made here.
+SCANNED = ("seq", "ts", "node", "tag", "data", "meta")
+RECORD, TOMBSTONE = "record", "tombstone"
+
+
+def column_names(options: ReadOptions) -> tuple[str, ...]:
+    """Loss columns belong to loss rows: they are there if and only if such rows can come."""
+    names = options.columns or RECORD_COLUMNS
+    for name in names:
+        if name not in _TYPES:
+            raise OptionError(f'option "columns" names "{name}", but the columns are: {", ".join(_TYPES)}')
+        if name in LOSS_COLUMNS and options.loss != "rows":
+            raise OptionError(f'option "columns" names "{name}", which is only there with loss = "rows"')
+    if not options.include_meta:
+        wanted = options.columns or ()
+        names = tuple(name for name in names if name != "meta" and (name != EVENT_TS or name in wanted))
+    own_time = tuple(name for name in names if name == EVENT_TS)
+    records = tuple(name for name in names if name not in (*LOSS_COLUMNS, EVENT_TS))
+    return (*records, *LOSS_COLUMNS, *own_time) if options.loss == "rows" else (*records, *own_time)
+
+
+def spark_schema(options: ReadOptions) -> StructType:
+    return StructType([StructField(name, _TYPES[name][0], True) for name in column_names(options)])
+
+
+@dataclass(frozen=True)
+class ReadSchema:
+    """The columns of one read, in order."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: StructType, options: ReadOptions) -> Self:
+        """From the schema Spark reads with: ours, or one the user gave with `.schema(...)`."""
+        offered = {field.name: field.dataType for field in spark_schema(options).fields}
+        for field in schema.fields:
+            if offered.get(field.name) != field.dataType:
+                given = f"{field.name} {field.dataType.simpleString()}"
+                known = ", ".join(f"{name} {kind.simpleString()}" for name, kind in offered.items())
+                raise OptionError(f'this read has no column "{given}"; it has: {known}')
+        return cls(tuple(schema.fieldNames()))
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return pa.schema([pa.field(name, _TYPES[name][1], True) for name in self.names])
+
+    @property
+    def scanned(self) -> list[str]:
+        """Columns to ask the server for. A broken scan is resumed behind the last seq, so that is one."""
+        return [name for name in SCANNED if name in self._needed or name == "seq"]
+
+    @property
+    def _needed(self) -> tuple[str, ...]:
+        return (*self.names, "meta") if EVENT_TS in self.names else self.names
+
+    @property
+    def stored(self) -> list[str]:
+        """Columns to take from a file: the wanted ones, and one in any case, to know how many rows it has."""
+        return [name for name in SCANNED if name in self._needed] or ["seq"]
+
+    @property
+    def has_loss_rows(self) -> bool:
+        return "gap_from" in self.names
+
+    def records(self, topic: str, count: int, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        arrays = [self._column(name, topic, count, columns) for name in self.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+    @staticmethod
+    def _column(name: str, topic: str, count: int, columns: Mapping[str, pa.Array]) -> pa.Array:
+        kind = _TYPES[name][1]
+        if name in columns:
+            found = columns[name]
+            return found if found.type == kind else found.cast(kind)
+        if name == EVENT_TS and "meta" in columns:
+            return event_ts_of(columns["meta"])
+        if name == "topic":
+            return pa.repeat(pa.scalar(topic, kind), count)
+        if name == "kind":
+            return pa.repeat(pa.scalar(RECORD, kind), count)
+        return pa.nulls(count, kind)
+
+    def tombstone(self, topic: str, gap_from: int, gap_to: int, reason: str) -> pa.RecordBatch:
+        values = {
+            "topic": topic,
+            "kind": TOMBSTONE,
+            "gap_from": gap_from,
+            "gap_to": gap_to,
+            "reason": reason,
+        }
+        arrays = [pa.array([values.get(name)], _TYPES[name][1]) for name in self.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+
+# The years 1 to 9999, which is what dates go up to.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+
+class _Meta(msgspec.Struct):
+    event_ts: msgspec.Raw = msgspec.Raw(b"")
+
+
+_decode = msgspec.json.Decoder(_Meta).decode
+_NONE = pa.scalar(None, pa.string())
+
+
+def event_ts_of(meta: pa.Array) -> pa.Array:
+    """As timestamps; NULL where there is none, or something else under that name."""
+    import pyarrow.compute as pc  # takes as long as Spark's own part of a process; the driver does without
+
+    mentioned = pc.fill_null(pc.match_substring(meta, f'"{EVENT_TS}"'), False)
+    if not pc.any(mentioned).as_py():
+        return pa.nulls(len(meta), TIMESTAMP)
+    texts = pc.if_else(mentioned, meta, _NONE).to_pylist()
+    times = pa.array([None if text is None else _ms(text) for text in texts], pa.timestamp("ms", tz="UTC"))
+    return times.cast(TIMESTAMP)
+
+
+def _ms(text: str) -> int | None:
+    try:
+        found = bytes(_decode(text).event_ts)
+        ms = int(found) if found and found != b"null" else None
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return ms if ms is not None and _FIRST_MS <= ms <= _LAST_MS else None
+
+
+def with_event_ts(meta: pa.Array | None, times: pa.Array, *, keep: bool = False) -> pa.Array:
+    """`meta` with the times in it, where there are some; `keep` leaves those that are in it already."""
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(times.type) and times.type.tz is None:
+        times = times.cast(pa.timestamp(times.type.unit, tz="UTC"))
+    ms = times.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    if meta is None:
+        meta = pa.nulls(len(times), pa.string())
+    if keep:
+        ms = pc.if_else(pc.is_valid(event_ts_of(meta)), pa.scalar(None, pa.int64()), ms)
+    alone = pc.binary_join_element_wise(f'{{"{EVENT_TS}":', ms.cast(pa.string()), "}", "")
+    both = pc.and_(pc.is_valid(ms), pc.is_valid(meta))
+    if not pc.any(both).as_py():
+        return pc.coalesce(meta, alone)
+    pairs = zip(meta.to_pylist(), ms.to_pylist(), alone.to_pylist(), strict=True)
+    texts = [
+        _put(text, at) if text is not None and at is not None else text or made for text, at, made in pairs
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _put(text: str, ms: int) -> str:
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        raise BadRow("a row has an event_ts, and a meta that is no object to keep it in") from None
+    return msgspec.json.encode({**fields, EVENT_TS: ms}).decode()
+
 
 COLUMNS = ("data", "topic", "tag", "node", "meta", EVENT_TS)
 _JSON_COLUMNS = ("data", "meta")
@@ -111,7 +296,9 @@ def _converter(kind: types.DataType) -> Callable[[Any], Any]:
             types.VariantVal(value["value"], value["metadata"]).toJson().encode()
         )
     if isinstance(kind, types.FloatType):
-        return lambda value: _plain(float(str(np.float32(value))))  # 0.1, not what it is as a double
+        from numpy import float32  # loaded where it is needed: processes that read do without
+
+        return lambda value: _plain(float(str(float32(value))))  # 0.1, not what it is as a double
     return _plain
 
 

@@ -12,9 +12,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pyspark_topics.partitions import SealedRun, SeqRange
-from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import ReadSchema
+from pyspark_topics.partitions import ScanFilter, SealedRun, SeqRange
+from pyspark_topics.rows import ReadSchema
 from topics.storage.arrow_columns import record_batch
 from topics.storage.columns import I64, Columns
 from topics.storage.filesystem import File, Filesystem

@@ -13,10 +13,10 @@ from typing import TypeVar
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from pyspark_topics import workers
 from pyspark_topics.errors import ForUsers, SparkDoesNotStart
 from pyspark_topics.java import ensure_java
-from pyspark_topics.processes import workers
-from pyspark_topics.source import DefaultSource
+from pyspark_topics.provider import DefaultSource
 
 EMBEDDED = "local[*]"
 # Of a task, as clusters have it.

@@ -16,15 +16,14 @@ from pyspark_topics.archived import Archived, UnionReader
 from pyspark_topics.batch import BatchReader
 from pyspark_topics.errors import OptionError, RecordsLost
 from pyspark_topics.loss import LossPolicy
+from pyspark_topics.micro_batch_stream import StreamReader
 from pyspark_topics.offsets import Offsets, Position
 from pyspark_topics.options import ReadOptions, parse_read
-from pyspark_topics.partitions import SeqRange, TaskPartition, ranges_between
+from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition, ranges_between
 from pyspark_topics.pipelines.archive import Target, write_task
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import PLAIN
-from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import ReadSchema, spark_schema
-from pyspark_topics.stream import StreamReader
+from pyspark_topics.rows import ReadSchema, spark_schema
 from tests.spark.server import Server
 
 pytestmark = pytest.mark.timeout(300)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_topics import direct
+from pyspark_topics import partitions
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
 
@@ -105,6 +105,6 @@ def test_a_reader_that_does_not_see_the_files_reads_over_http(
 
 
 def test_small_reads_do_not_ask_for_files(tap: Wiretap, read: Callable[..., DataFrame]) -> None:
-    start = RECORDS - direct.SMALLEST_READ // 2
+    start = RECORDS - partitions.SMALLEST_READ // 2
     assert read(startingOffsets=json.dumps({"t": start})).count() > 0
     assert not [request for request in tap.requests if "/segments" in request]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_topics import options, rows, schema
+from pyspark_topics import options, rows
 from tests.docs.examples import ROOT, examples, table
 from tests.spark.server import Server
 
@@ -49,4 +49,4 @@ def test_every_option_is_documented() -> None:
 
 def test_every_column_is_documented() -> None:
     assert first_column("Column", "## Write") == [*rows.COLUMNS]
-    assert first_column("Column", "## Read") == [*schema._TYPES]
+    assert first_column("Column", "## Read") == [*rows._TYPES]

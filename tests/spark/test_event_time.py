@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_topics.errors import BadRow
-from pyspark_topics.event_time import TIMESTAMP, event_ts_of, with_event_ts
+from pyspark_topics.rows import TIMESTAMP, event_ts_of, with_event_ts
 
 
 def at(ms: int) -> datetime:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pyspark_topics.errors import BatchTooLarge
 from pyspark_topics.options import parse_write
 from pyspark_topics.payload import parse_data
-from pyspark_topics.writing import BatchWriter, SinkWriter, StreamWriter
+from pyspark_topics.writer import BatchWriter, SinkWriter, StreamWriter
 from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 from tests.spark.workers import Interruption, jvm, kill_python_workers
@@ -233,6 +233,7 @@ def test_a_checkpoint_without_its_id_is_not_taken_for_a_new_query(
 # --- too much at once -----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("writer", "advice"), [(BatchWriter, "several jobs"), (StreamWriter, "maxOffsets")])
 def test_a_batch_that_is_too_large_says_which_option_helps(
     monkeypatch: pytest.MonkeyPatch, writer: type[SinkWriter], advice: str

@@ -4,7 +4,7 @@ import pytest
 
 from pyspark_topics.errors import RecordsLost
 from pyspark_topics.loss import LossPolicy
-from pyspark_topics.schema import ReadSchema
+from pyspark_topics.rows import ReadSchema
 
 ROWS = ReadSchema(("seq", "topic", "kind", "gap_from", "gap_to", "reason"))
 

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from pyspark_topics.misfits import Misfits, wrong
+from pyspark_topics.bad_records import Misfits, wrong
 from topics.log.write.arrow_batch import check_cells
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_RECORD_BYTES

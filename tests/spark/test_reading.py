@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from pyspark_topics import direct
-from pyspark_topics.direct import SealedFiles
+from pyspark_topics import partitions
 from pyspark_topics.offsets import ORIGIN, Position
 from pyspark_topics.options import parse_read
-from pyspark_topics.partitions import SeqRange, TaskPartition
-from pyspark_topics.reading import plan, read_ranges
-from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import ReadSchema
+from pyspark_topics.partition_reader import read_ranges
+from pyspark_topics.partitions import ScanFilter, SealedFiles, SeqRange, TaskPartition, plan
+from pyspark_topics.rows import ReadSchema
 from tests.spark.histories import random_history
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
@@ -45,7 +43,7 @@ def sealed(start_server: Callable[..., Server]) -> Server:
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "SMALLEST_READ", 1)
+    monkeypatch.setattr(partitions, "SMALLEST_READ", 1)
 
 
 @pytest.fixture

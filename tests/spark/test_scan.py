@@ -12,9 +12,9 @@ import pytest
 
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.offsets import Position
-from pyspark_topics.partitions import SeqRange
-from pyspark_topics.scan import ScanFilter, ScanReader
-from pyspark_topics.schema import ReadSchema
+from pyspark_topics.partition_reader import ScanReader
+from pyspark_topics.partitions import ScanFilter, SeqRange
+from pyspark_topics.rows import ReadSchema
 from tests.spark.histories import random_history
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import OptionError
 from pyspark_topics.options import ReadOptions, parse_read
-from pyspark_topics.schema import ReadSchema, spark_schema
+from pyspark_topics.rows import ReadSchema, spark_schema
 
 RECORD_COLUMNS = ["topic", "seq", "ts", "node", "tag", "data", "meta", "event_ts"]
 LOSS_COLUMNS = ["kind", "gap_from", "gap_to", "reason"]

@@ -4,7 +4,13 @@ import subprocess
 import sys
 
 # Each takes as long to import as all the rest, and planning a read needs none of them.
-HEAVY = ("pyarrow.compute", "numpy.linalg", "topics.storage", "pyspark_topics.sealed", "pyspark_topics.rows")
+HEAVY = (
+    "pyarrow.compute",
+    "numpy.linalg",
+    "topics.storage",
+    "pyspark_topics.sealed",
+    "pyspark_topics.writer",
+)
 
 
 def test_a_process_that_plans_reads_imports_little() -> None:

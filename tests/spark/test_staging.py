@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_topics import staging
+from pyspark_topics import writer
 from pyspark_topics.errors import BadRow
 from pyspark_topics.options import Server, WriteOptions
 from pyspark_topics.rows import Rows
-from pyspark_topics.staging import Staged, Stager, gathered, joined, send
+from pyspark_topics.writer import Staged, Stager, gathered, joined, send
 from tests.support import ServerProcess
 from topics.client import Client
 
@@ -51,7 +51,7 @@ def test_no_rows_are_no_part(sent: list[Part]) -> None:
 def test_large_batches_are_cut_and_small_ones_put_together(
     sent: list[Part], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "PART_BYTES", 100)
+    monkeypatch.setattr(writer, "PART_BYTES", 100)
     large = rows(*(f"{n:020}" for n in range(40)))
     staged = send(OPTIONS, Staged("s"), [large, *(rows(f"{n}") for n in range(3))])
     assert staged.parts == [part for _, part, _, _ in sent] == [str(n) for n in range(len(sent))]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_topics.stream import publish_end
+from pyspark_topics.micro_batch_stream import publish_end
 from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 import pyspark_topics
 from pyspark_topics.errors import OptionError
+from pyspark_topics.provider import _refuse_alike
 from pyspark_topics.session import beside
-from pyspark_topics.views import _refuse_alike
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pyspark_topics.processes.workers import choose_python, quiet
+from pyspark_topics.workers import choose_python, quiet
 from tests.support.waiting import eventually
 
 INSTALLED = Path(pyspark.__file__).parent

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from pyspark_topics.errors import OptionError
 from pyspark_topics.options import Server as Address
 from pyspark_topics.options import WriteOptions
-from pyspark_topics.writing import BatchWriter, StreamWriter
+from pyspark_topics.writer import BatchWriter, StreamWriter
 from tests.spark.server import Server
 from tests.support import eventually
 

@@ -49,7 +49,7 @@ def python_workers(root: int) -> list[int]:
     daemons = [
         pid
         for pid, command in descendants(root).items()
-        if b"pyspark.daemon" in command or b"pyspark_topics.processes.workers" in command
+        if b"pyspark.daemon" in command or b"pyspark_topics.workers" in command
     ]
     return [pid for daemon in daemons for pid in descendants(daemon)]
 

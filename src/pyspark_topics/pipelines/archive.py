@@ -1,10 +1,11 @@
-"""`archive`: topics → lake, exactly once by seq range, whatever is killed.
+"""`archive`: topics → a table, exactly once by seq range.
 
-    driver:     heads → seq ranges → tasks; afterwards one commit of all their files, then cursors, then trim
-    executors:  a range of records → Parquet files, written and synced; the gaps met on the way
+    driver:     heads → seq ranges → tasks; then one commit of all files, then cursors, then trim
+    executors:  a range of records → Parquet files, written and synced; the gaps in the range
 
-Records go straight from where they lie into files: they never pass through the JVM. Where an archive stands
-is in the table's own log, in the same commit as the files, so there is nothing that could disagree with it.
+Records go from the server or its files into Parquet files without passing through the JVM. The position of an
+archive is in the table's own log, in the same commit as the files, so the two cannot disagree. Before the log
+is trimmed, executors read the records back from the table and compare them with the log.
 """
 
 import logging
@@ -16,32 +17,37 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
-from pyspark_topics.offsets import Offsets, TopicView, advance
-from pyspark_topics.options import ReadOptions, parse_read
-from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
-from pyspark_topics.pipelines.context import Context, Outcome
+from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.micro_batch_stream import publish_cursors
+from pyspark_topics.offsets import Offsets, Position, TopicView, advance
+from pyspark_topics.options import ReadOptions, parse_read, source_options
+from pyspark_topics.partition_reader import read_ranges
+from pyspark_topics.partitions import (
+    SMALLEST_TASK,
+    ScanFilter,
+    SeqRange,
+    TaskPartition,
+    planned,
+    ranges_between,
+)
+from pyspark_topics.pipelines.compaction import Compaction
+from pyspark_topics.pipelines.context import Context, Outcome, check_table, check_topics
+from pyspark_topics.pipelines.delta_table import Collision, Place, is_table, place
 from pyspark_topics.pipelines.lake import Gap, Lake, is_archived
-from pyspark_topics.pipelines.parquet import RECORDS, TARGET_BYTES, DataFile, write_files
-from pyspark_topics.pipelines.rewriting import Compaction
-from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
-from pyspark_topics.pipelines.sources import Homes, Missing
-from pyspark_topics.pipelines.tables.columns import Columns
-from pyspark_topics.pipelines.tables.commits import Collision
-from pyspark_topics.pipelines.tables.layout import Layout
-from pyspark_topics.pipelines.tables.places import Place, is_table, place
-from pyspark_topics.pipelines.tables.read_back import read_back
-from pyspark_topics.pipelines.tables.typed import DAY, Typing, check_columns, parse_schema, settled
-from pyspark_topics.reading import planned, read_ranges
-from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import LOSS_COLUMNS, ReadSchema, spark_schema
+from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, Stretch, may_hold, write_files
+from pyspark_topics.pipelines.progress import Missing
+from pyspark_topics.pipelines.state import Homes
+from pyspark_topics.pipelines.table_schema import DAY, RECORDS, Columns, Layout
+from pyspark_topics.pipelines.typed import Typing, check_columns, parse_schema, settled
+from pyspark_topics.rows import LOSS_COLUMNS, ReadSchema, spark_schema
 from pyspark_topics.session import on_executors
-from pyspark_topics.stream import publish_cursors
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
 log = logging.getLogger(__name__)
-
 # Heads are looked at this often; what is found waits for `every_s`, or until there is enough for full files.
 LOOK_EVERY_S = 0.5
 # What a record has; the epoch is known.
@@ -309,3 +315,52 @@ def _gaps(wanted: SeqRange, row: dict[str, Any]) -> Iterator[Gap]:
         yield Gap(wanted.topic, wanted.start.epoch, wanted.start.seq + 1, None, row["reason"])
     if row["gap_from"] <= row["gap_to"]:
         yield Gap(wanted.topic, wanted.epoch, row["gap_from"], row["gap_to"], row["reason"])
+
+
+# Both sides of a stretch are in memory at once.
+STRETCH_SEQS = 50_000
+# Everything a record has; the epoch is part of what is asked for.
+_COMPARED = ReadSchema(tuple(name for name in RECORDS.names if name != "epoch"))
+
+
+def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: TopicView, at: Position) -> None:
+    """Raises if a record of the log, up to `at`, is not in the lake just as it is in the log."""
+    files = lake.files()
+    stretches = []
+    for first in range(view.floor, at.seq + 1, STRETCH_SEQS):
+        last = min(first + STRETCH_SEQS - 1, at.seq)
+        holding = tuple(one.path for one in files if may_hold(one, view.name, at.epoch, first, last))
+        stretches.append(Stretch(lake.place, holding, view.name, at.epoch, first, last))
+    # From the server itself: a sealed file may be what is damaged, and gaps are known already.
+    plain = replace(options, loss="ignore", direct=False)
+    found = on_executors(spark, partial(first_difference, plain), stretches)
+    differing = [seq for seq in found if seq is not None]
+    if differing:
+        raise PipelineFailed(
+            f'{lake.path} does not give back seq {differing[0]} of topic "{view.name}" as the log has it, so '
+            f"nothing of this topic was deleted: compare the two before you go on without trim"
+        )
+
+
+def first_difference(options: ReadOptions, stretch: Stretch) -> int | None:
+    """What an executor does. What was deleted from the log since is of no interest."""
+    wanted = SeqRange(stretch.topic, Position(stretch.first - 1, stretch.epoch), stretch.last, stretch.epoch)
+    ranges = read_ranges(options, _COMPARED, ScanFilter(), TaskPartition([wanted]))
+    log = pa.Table.from_batches((batch for _, batch in ranges), _COMPARED.arrow)
+    if not log.num_rows:
+        return None
+    if not stretch.files:
+        return _seq(log, 0)
+    table = stretch.read(_COMPARED.names)
+    table = table.filter(pc.is_in(table["seq"], value_set=log["seq"])).cast(log.schema)
+    if table.equals(log):
+        return None
+    for row, (ours, theirs) in enumerate(zip(log.to_pylist(), table.to_pylist(), strict=False)):
+        if ours != theirs:
+            return _seq(log, row)
+    return _seq(log, min(table.num_rows, log.num_rows - 1))
+
+
+def _seq(log: pa.Table, row: int) -> int:
+    seq: int = log["seq"][row].as_py()
+    return seq

@@ -1,20 +1,20 @@
-"""`audit`: archive and live log together account for every seq a topic ever gave out.
+"""`audit`: a table and the log together account for every seq that a topic gave out.
 
-    lake: positions, gaps, seqs of all files  ─┐
-    log:  seqs that can be read               ─┼▶  account of every life of every topic
-    ledger, asked last: why the others cannot ─┘
+    table: positions, gaps, seqs of all files  ─┐
+    log:   seqs that can be read               ─┼▶  account of every epoch of every topic
+    ledger, read last: why the others cannot   ─┘
 
-The order makes it safe beside writers: what leaves the log while it is read is in the ledger by the time that
-is asked.
+Every seq is present, deleted, announced as lost, or unexplained. Writers may run meanwhile: a record that
+leaves the log while it is read is in the ledger when that is read.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -24,35 +24,156 @@ import pyarrow.compute as pc
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED
-from pyspark_topics.offsets import ORIGIN, Position, TopicView
-from pyspark_topics.options import ReadOptions, parse_read
-from pyspark_topics.partitions import SeqRange, TaskPartition
-from pyspark_topics.pipelines.account import (
-    LISTED,
-    Account,
-    Archived,
-    Logged,
-    Range,
-    SeqSet,
-    account,
-    by_kind,
-    runs_of,
-)
-from pyspark_topics.pipelines.context import Context, Outcome
+from pyspark_topics.offsets import ORIGIN, Position, Range, SeqSet, TopicView
+from pyspark_topics.options import ReadOptions, parse_read, source_options
+from pyspark_topics.partition_reader import read_ranges, scan_head
+from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition, planned
+from pyspark_topics.pipelines.context import Context, Outcome, check_table, check_topics
+from pyspark_topics.pipelines.delta_table import Place
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
-from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
-from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.pipelines.terminal import table_lines
-from pyspark_topics.reading import planned, read_ranges
-from pyspark_topics.scan import ScanFilter, scan_head
-from pyspark_topics.schema import ReadSchema
+from pyspark_topics.rows import ReadSchema
 from pyspark_topics.session import on_executors
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
 _SCHEMA = ReadSchema(("seq", "kind", "gap_from", "gap_to", "reason"))
 _FILE_COLUMNS = ["topic", "epoch", "seq"]
+
+
+DELETED = "deleted"
+# Of a life that has ended: all that is left to say of why.
+ANNOUNCED = "announced"
+# So many unexplained ranges are listed; the count is always complete.
+LISTED = 20
+
+
+def runs_of(seqs: npt.NDArray[np.int64]) -> list[Range]:
+    """Stretches without a gap; seqs in any order, each counted once."""
+    if not len(seqs):
+        return []
+    ordered = np.unique(seqs)
+    breaks = np.flatnonzero(np.diff(ordered) != 1)
+    firsts = ordered[np.concatenate(([0], breaks + 1))]
+    lasts = ordered[np.concatenate((breaks, [len(ordered) - 1]))]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class ArchivedSeqs:
+    """What the lake holds of a life, and how far it says it has come."""
+
+    records: SeqSet = field(default_factory=SeqSet)
+    rows: int = 0
+    gaps: SeqSet = field(default_factory=SeqSet)
+    reached: int = 0
+
+
+@dataclass(frozen=True)
+class LoggedSeqs:
+    """What the server says of a life that is still there. `missing` is its ledger: ranges by kind."""
+
+    first: int
+    head: int
+    live: SeqSet
+    missing: Mapping[str, SeqSet]
+
+
+@dataclass(frozen=True)
+class Account:
+    topic: str
+    epoch: int
+    # False for a life that has ended: only the lake knows of it.
+    is_live: bool
+    seqs: int
+    archived: int
+    live: int
+    both: int
+    deleted: int
+    lost: dict[str, int]
+    # What is wrong, as sentences about ranges.
+    unexplained: dict[str, SeqSet]
+    repeated_rows: int
+
+    @property
+    def ok(self) -> bool:
+        return not self.unexplained and not self.repeated_rows
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "epoch": self.epoch,
+            "is_live": self.is_live,
+            "ok": self.ok,
+            "seqs": self.seqs,
+            "archived": self.archived,
+            "live": self.live,
+            "archived_and_live": self.both,
+            "deleted": self.deleted,
+            "lost": self.lost,
+            "unexplained": {
+                why: {"seqs": found.count, "ranges": [list(one) for one in found.ranges[:LISTED]]}
+                for why, found in self.unexplained.items()
+            },
+            "repeated_rows": self.repeated_rows,
+        }
+
+
+NOT_THERE = "neither in the log nor in the archive, and the ledger does not say why"
+PASSED = "passed by the archive, which has neither the record nor a gap"
+INVENTED = "in the archive, but never given out by this log"
+
+
+def account(topic: str, epoch: int, archived: ArchivedSeqs, logged: LoggedSeqs | None) -> Account:
+    """`logged` is None for a life that has ended."""
+    if logged is None:
+        whole, live, problems = SeqSet.of([(1, archived.reached)]) | archived.records, SeqSet(), {}
+        # With a topic goes its ledger; what the archive did not get was deleted with it at the latest.
+        gone = {ANNOUNCED: archived.gaps, DELETED: whole - archived.records - archived.gaps}
+    else:
+        whole, live = SeqSet.of([(logged.first, logged.head)]), logged.live
+        gone = {kind: seqs & whole for kind, seqs in logged.missing.items()}
+        problems = _unexplained(whole, archived, logged, gone)
+    present = archived.records | live
+    deleted = gone.pop(DELETED, SeqSet()) - present
+    lost = {kind: seqs - present for kind, seqs in gone.items()}
+    return Account(
+        topic,
+        epoch,
+        logged is not None,
+        (whole | _union(lost.values())).count,
+        archived.records.count,
+        live.count,
+        (archived.records & live).count,
+        deleted.count,
+        {kind: seqs.count for kind, seqs in lost.items() if seqs},
+        {why: seqs for why, seqs in problems.items() if seqs},
+        archived.rows - archived.records.count,
+    )
+
+
+def _unexplained(
+    whole: SeqSet, archived: ArchivedSeqs, logged: LoggedSeqs, gone: Mapping[str, SeqSet]
+) -> dict[str, SeqSet]:
+    passed = SeqSet.of([(logged.first, min(archived.reached, logged.head))])
+    return {
+        NOT_THERE: whole - archived.records - logged.live - _union(gone.values()),
+        PASSED: passed - archived.records - archived.gaps - gone.get(DELETED, SeqSet()),
+        INVENTED: archived.records - whole,
+    }
+
+
+def _union(sets: Iterable[SeqSet]) -> SeqSet:
+    return SeqSet.of(one for seqs in sets for one in seqs.ranges)
+
+
+def by_kind(ranges: Iterable[tuple[int, int, str]]) -> dict[str, SeqSet]:
+    found: dict[str, list[Range]] = {}
+    for first, last, kind in ranges:
+        found.setdefault(kind, []).append((first, last))
+    return {kind: SeqSet.of(found[kind]) for kind in found}
+
 
 Life = tuple[str, int]
 
@@ -108,14 +229,14 @@ class _Auditor:
         for name, view in sorted(views.items()):
             logged = self._logged(view)
             life = (name, view.epoch)
-            accounts.append(account(*life, archived.pop(life, Archived()), logged))
+            accounts.append(account(*life, archived.pop(life, ArchivedSeqs()), logged))
             self.context.progress.advance(logged.live.count)
         ended = [account(*life, found, None) for life, found in archived.items() if self._wants(life[0])]
         return sorted([*accounts, *ended], key=lambda one: (one.topic, one.epoch))
 
     # --- the lake ---------------------------------------------------------------------------------------
 
-    def _archived(self) -> dict[Life, Archived]:
+    def _archived(self) -> dict[Life, ArchivedSeqs]:
         lake = self.lake
         if lake is None:
             return {}
@@ -128,7 +249,7 @@ class _Auditor:
             # One without an end belongs to a life that is over; how far that came is not known.
             gaps[gap.topic, gap.epoch].append((gap.gap_from, gap.gap_to or 0))
         return {
-            life: Archived(
+            life: ArchivedSeqs(
                 SeqSet.of(counted[life].ranges),
                 counted[life].rows,
                 SeqSet.of(gaps[life]),
@@ -174,14 +295,14 @@ class _Auditor:
         chosen = source_options(self.context.server, names, None if names else self.settings.pattern)
         return parse_read(chosen, streaming=False)
 
-    def _logged(self, view: TopicView) -> Logged:
+    def _logged(self, view: TopicView) -> LoggedSeqs:
         head = scan_head(self.client, view.name)
         live = self._live(view)
         ledger = self.client.ledger(view.name)
         if ledger["epoch"] != view.epoch or head["epoch"] != view.epoch:
             raise _replaced(view.name)
         missing = by_kind((one["from"], one["to"], one["kind"]) for one in ledger["ranges"])
-        return Logged(head["seq_base"], view.head, live, missing)
+        return LoggedSeqs(head["seq_base"], view.head, live, missing)
 
     def _live(self, view: TopicView) -> SeqSet:
         whole = SeqRange(

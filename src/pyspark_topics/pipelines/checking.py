@@ -19,23 +19,19 @@ from pyspark_topics.options import Server, WriteOptions, parse_read
 from pyspark_topics.pipelines.archive import Archive
 from pyspark_topics.pipelines.audit import Audit
 from pyspark_topics.pipelines.context import Pipeline
+from pyspark_topics.pipelines.delta_table import is_table, open_table, place
 from pyspark_topics.pipelines.erase import Erase
+from pyspark_topics.pipelines.files import FileFormat, matching, none_matches, unreadable
+from pyspark_topics.pipelines.joined import read_table
 from pyspark_topics.pipelines.lake import is_archived
 from pyspark_topics.pipelines.load import Load
-from pyspark_topics.pipelines.loading.files import FileFormat
-from pyspark_topics.pipelines.loading.names import matching, none_matches, unreadable
-from pyspark_topics.pipelines.parquet import RECORDS
+from pyspark_topics.pipelines.micro_batches import Sieve
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route, prepared
 from pyspark_topics.pipelines.runner import explain
 from pyspark_topics.pipelines.state import Checkpoint, StatePath, StoredPath
-from pyspark_topics.pipelines.tables.columns import Columns, refuse_unlike
-from pyspark_topics.pipelines.tables.fitting import misfits
-from pyspark_topics.pipelines.tables.joined import read_table
-from pyspark_topics.pipelines.tables.places import is_table, open_table, place
-from pyspark_topics.pipelines.tombstones import Sieve
-from pyspark_topics.rows import Rows
-from pyspark_topics.schema import spark_schema
+from pyspark_topics.pipelines.table_schema import RECORDS, Columns, misfits, refuse_unlike
+from pyspark_topics.rows import Rows, spark_schema
 from pyspark_topics.session import beside
 from topics.client import TopicsError
 

@@ -21,13 +21,12 @@ import msgspec
 from pyspark_topics.errors import did_you_mean
 from pyspark_topics.pipelines.archive import Archive
 from pyspark_topics.pipelines.audit import Audit
-from pyspark_topics.pipelines.context import Pipeline
+from pyspark_topics.pipelines.context import NAME_RULE, Pipeline, check_table, run_file
 from pyspark_topics.pipelines.erase import Erase
 from pyspark_topics.pipelines.load import Load
+from pyspark_topics.pipelines.object_store import unknown_options
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route
-from pyspark_topics.pipelines.settings import NAME_RULE, check_table, run_file
-from pyspark_topics.pipelines.tables.option_names import unknown_options
 from topics.values.names import is_topic_name
 
 # By the word in a declaration.

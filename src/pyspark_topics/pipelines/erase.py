@@ -1,8 +1,11 @@
-"""`erase`: records with a tag removed for good, from the log, from its disk and from the lake; and a receipt.
+"""`erase`: records with a tag removed from the log, from the server's disk and from tables; and a receipt.
 
-    delete in all topics ─▶ purge the server's files ─▶ rewrite the lake's files ─▶ receipt
+    delete in all topics ─▶ purge the server's files ─▶ rewrite files of tables ─▶ receipt
 
-Every step can be repeated, so an erasure that was interrupted is simply run again.
+Every step can be repeated: an erasure that was interrupted is run again. An archive that is running may have
+read such records before they were deleted. The commit that rewrites a table repeats the positions of the
+topics, so it conflicts with the archive's next commit, and the archive reads again. Files that the archive
+wrote meanwhile are listed before and removed after.
 """
 
 import json
@@ -11,18 +14,23 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position
-from pyspark_topics.pipelines.context import Context, Outcome
+from pyspark_topics.pipelines.context import Context, Outcome, check_pattern, check_table
+from pyspark_topics.pipelines.delta_table import Place, place
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.rewriting import Erased, Tagged, erase_table
-from pyspark_topics.pipelines.settings import check_pattern, check_table
-from pyspark_topics.pipelines.tables.places import place
+from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
+from pyspark_topics.pipelines.table_schema import DAY, RESERVED, Layout
 from pyspark_topics.pipelines.terminal import table_lines
+from pyspark_topics.session import on_executors
 from topics.client import Client, Refused
 
 # Records in the middle of being copied by a router turn up behind the first pass.
@@ -39,6 +47,112 @@ OUT_OF_REACH = (
     "rows staged by a writer that has not committed them; they are given up after an hour",
     "blocks that file system or device have freed and not overwritten",
 )
+
+
+# Columns whose values in a table's log say nothing of what is in a record.
+_HARMLESS = frozenset(("topic", "epoch", "seq", "ts", DAY))
+# An archive that commits often can be in the way of an erasure for a while.
+MAX_ATTEMPTS = 20
+
+
+# --- erasing --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Which records are meant: those with a tag, or with tags that begin so, in some topics or in all."""
+
+    tag: str
+    # None: all of them.
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        tags = batch.column("tag")
+        if self.tag.endswith("*"):
+            found = pc.starts_with(tags, self.tag[:-1])
+        else:
+            found = pc.equal(tags, self.tag)
+        names = [name for name in batch.column("topic").unique().to_pylist() if self._means(name)]
+        meant = pc.is_in(batch.column("topic"), pa.array(names, pa.string()))
+        return pc.and_(pc.fill_null(found, False), meant)
+
+    def _means(self, topic: str) -> bool:
+        if self.pattern is not None and re.fullmatch(self.pattern, topic):
+            return True
+        return self.topics is None or topic in self.topics
+
+
+@dataclass(frozen=True)
+class Erased:
+    table: str
+    records: int
+    files_rewritten: int
+    files_removed: int
+    version: int
+    # Columns whose values the table's log keeps, also those of files that were removed.
+    columns_in_log: list[str]
+    # Whether it may keep those of others: where files were written anew, what they clustered by is not told.
+    maybe_more_in_log: bool
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """Files in place of one that held such records, and how many those were."""
+
+    old: DataFile
+    records: int
+    new: list[DataFile]
+
+
+def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offsets) -> Erased:
+    """`standing` names the topics that no writer may move without having heard of this."""
+    for _ in range(MAX_ATTEMPTS):
+        lying = lake.place.files(".parquet")
+        lake.refresh()
+        files = lake.files()
+        told = columns_in_log(files, lake.partition_by)
+        work = partial(strip_file, lake.place, Layout(lake.partition_by), tagged)
+        found = on_executors(spark, work, files)
+        stripped = [one for one in found if one is not None]
+        new = [file for one in stripped for file in one.new]
+        at = {topic: lake.position(topic) or start for topic, start in standing.items()}
+        try:
+            lake.replace([one.old for one in stripped], new, changed=True, standing=at)
+        except PipelineFailed:
+            lake.discard(new)
+            continue
+        left = lying - {one.path for one in lake.files()}
+        lake.place.remove(left)
+        records = sum(one.records for one in stripped)
+        more = bool(set(lake.columns.names) - RESERVED - set(told))
+        return Erased(
+            lake.path, records, len(stripped), len(left), lake.records.version(), sorted(told), more
+        )
+    raise PipelineFailed(f"others kept committing to {lake.path}: stop them, and run this again")
+
+
+def columns_in_log(files: Iterable[DataFile], partition_by: Iterable[str]) -> set[str]:
+    """Those that tell of what is in records: of partitions, and of columns that files cluster by."""
+    return {*partition_by, *(name for one in files for name in one.low)} - _HARMLESS
+
+
+def strip_file(where: Place, layout: Layout, tagged: Tagged, one: DataFile) -> Stripped | None:
+    """What an executor does: None for a file that may stay as it is."""
+    looked = read_file(where, one.path, ["topic", "tag"])
+    count = sum(pc.sum(tagged.mask(batch)).as_py() or 0 for batch in looked)
+    if not count:
+        return None
+    return Stripped(
+        one, count, list(write_files(_others(where, one.path, tagged), where, TARGET_BYTES * 2, layout))
+    )
+
+
+def _others(where: Place, name: str, tagged: Tagged) -> Iterator[pa.RecordBatch]:
+    for batch in read_file(where, name):
+        kept = batch.filter(pc.invert(tagged.mask(batch)))
+        if kept.num_rows:
+            yield kept
 
 
 @dataclass

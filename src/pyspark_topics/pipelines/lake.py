@@ -28,30 +28,31 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.offsets import Offsets, Position
-from pyspark_topics.pipelines.parquet import RECORDS, DataFile, write_files
-from pyspark_topics.pipelines.tables.columns import Columns, add_columns, columns_of, refuse_unlike
-from pyspark_topics.pipelines.tables.commits import Collision, Commits
-from pyspark_topics.pipelines.tables.fitting import refuse_other_table
-from pyspark_topics.pipelines.tables.layout import as_delta
-from pyspark_topics.pipelines.tables.opening import Wanted, opened
-from pyspark_topics.pipelines.tables.places import MARK, Place, is_table, open_table, place
+from pyspark_topics.pipelines.delta_table import (
+    MARK,
+    Collision,
+    Commits,
+    Place,
+    Wanted,
+    is_table,
+    open_table,
+    opened,
+    place,
+)
+from pyspark_topics.pipelines.parquet import DataFile, write_files
+from pyspark_topics.pipelines.table_schema import (
+    GAPS,
+    RECORDS,
+    Columns,
+    add_columns,
+    as_delta,
+    columns_of,
+    refuse_other_table,
+    refuse_unlike,
+)
 
 log = logging.getLogger(__name__)
-
-GAPS = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("epoch", pa.int64()),
-        ("gap_from", pa.int64()),
-        # NULL where its end is not known: the topic was deleted before it was read.
-        ("gap_to", pa.int64()),
-        ("reason", pa.string()),
-        # When the archive learned of it.
-        ("ts", TIMESTAMP),
-    ]
-)
 _ALL_GAPS = "select topic, epoch, gap_from, gap_to, reason from gaps order by topic, epoch, gap_from"
 _GAPS_KEY = "topicsGaps"
 _GAPS_UP_TO = "topics/gaps"

@@ -1,42 +1,50 @@
-"""A route while it runs: each micro-batch of its query, with what the sources lost, in one commit.
+"""A route while it runs: each micro-batch of its query and what its sources lost, in one commit.
 
     offsets of the batch → what was lost there, asked before the query runs ┐
-    the query's rows → stage ← what its tasks met beside that ──────────────┴→ commit → cursors
+    the query's rows → stage ← what its tasks met besides ──────────────────┴→ commit → cursors
 
-The query decides what it reads: one that joins with an empty table reads nothing at all. What was lost in the
-stretch of a batch is therefore asked by the driver, and does not depend on the query.
+A tombstone cannot pass through a query, which could filter it out. The driver therefore asks what was lost in
+the ranges of a batch before it runs, whatever the query reads of them, and sets aside tombstone rows of the
+source, because more may be lost until it is read.
 """
 
 import json
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import SparkContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.types import BooleanType
 
+from pyspark_topics.bad_records import Misfits, unfit_records
 from pyspark_topics.errors import PipelineFailed, TableChanged, written_for_users
-from pyspark_topics.misfits import Misfits
+from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG, LossPolicy, as_rows, as_text, together
+from pyspark_topics.micro_batch_stream import publish_cursors
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, Stored, read_stored, seen_from
 from pyspark_topics.options import WriteOptions
-from pyspark_topics.partitions import SeqRange, ranges_between
+from pyspark_topics.partition_reader import ScanReader
+from pyspark_topics.partitions import ScanFilter, SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
-from pyspark_topics.pipelines.sources import Missing
+from pyspark_topics.pipelines.progress import Missing
 from pyspark_topics.pipelines.state import Checkpoint
-from pyspark_topics.pipelines.tombstones import Sieve, as_rows, lost_in, together
-from pyspark_topics.pipelines.unfit import unfit_records
+from pyspark_topics.rows import LOSS_COLUMNS, TOMBSTONE, ReadSchema
 from pyspark_topics.session import beside
-from pyspark_topics.staging import Staged, stage_frame
-from pyspark_topics.stream import publish_cursors
+from pyspark_topics.writer import Staged, stage_frame
 from topics.client import Client, Refused
 
 if TYPE_CHECKING:
     from pyspark_topics.pipelines.route import Route
 
 log = logging.getLogger(__name__)
-
 # How often a running query is asked whether it still runs.
 LOOK_EVERY_S = 0.2
 # What Spark says of a query whose sources it has yet to start.
@@ -258,3 +266,79 @@ class RunningRoute:
             if any(gone["from"] <= end.seq and gone["to"] > start.seq for gone in ledger["ranges"]):
                 return True
         return False
+
+
+_ASKED = ReadSchema(("topic", "data", *LOSS_COLUMNS))
+
+
+def lost_in(client: Client, ranges: Iterable[SeqRange]) -> list[str]:
+    """What the server announces for these stretches, and what routes further up had announced in them.
+
+    Of the records, the server looks at the tags alone.
+    """
+    reader = ScanReader(
+        client, _ASKED, LossPolicy("rows", _ASKED), ScanFilter(tag=["tag", "Eq", TOMBSTONE_TAG])
+    )
+    texts = []
+    for wanted in ranges:
+        for row in (row for batch in reader.read(wanted) for row in batch.to_pylist()):
+            if row["kind"] == TOMBSTONE:
+                texts.append(as_text(row["topic"], row["gap_from"], row["gap_to"], row["reason"]))
+            elif row["data"].startswith(TOMBSTONE_BEGINNING):
+                texts.append(row["data"])
+    return texts
+
+
+class _Gathered(AccumulatorParam[Any]):
+    def zero(self, value: Any) -> Any:
+        return [0, []]
+
+    def addInPlace(self, value1: Any, value2: Any) -> Any:  # noqa: N802 - Spark's name
+        return [value1[0] + value2[0], value1[1] + value2[1]]
+
+
+@dataclass
+class Sieve:
+    """Lets records through, keeps tombstones for the driver. Only tasks that succeeded are counted."""
+
+    context: SparkContext
+
+    def __post_init__(self) -> None:
+        self._found: Accumulator[Any] = self.context.accumulator([0, []], _Gathered())
+
+    def through(self, frame: DataFrame) -> DataFrame:
+        """Only records, without the columns that describe loss."""
+        # Most texts stay where they are: Python gets only those that may be tombstones handed on.
+        handed_on = f.when(f.col("tag") == TOMBSTONE_TAG, f.col("data"))
+        return frame.where(_keeper(self._found)("topic", handed_on, *LOSS_COLUMNS)).drop(*LOSS_COLUMNS)
+
+    def take(self) -> tuple[int, list[str]]:
+        """Since the last call: how many records went through, and the tombstones as JSON text."""
+        count, texts = self._found.value
+        self._found.value = [0, []]
+        return count, texts
+
+
+def _keeper(found: Accumulator[Any]) -> Any:
+    def keep(
+        topic: pa.Array,
+        handed_on: pa.Array,
+        kind: pa.Array,
+        gap_from: pa.Array,
+        gap_to: pa.Array,
+        reason: pa.Array,
+    ) -> pa.Array:
+        lost = pc.equal(kind, TOMBSTONE)
+        known = pc.fill_null(pc.starts_with(handed_on, TOMBSTONE_BEGINNING), False)
+        set_aside = pc.or_(lost, known)
+        gap = (topic, gap_from, gap_to, reason)
+        texts = [
+            handed_on[at].as_py() if known[at].as_py() else as_text(*(c[at].as_py() for c in gap))
+            for at in pc.indices_nonzero(set_aside).to_pylist()
+        ]
+        found.add([len(kind) - len(texts), texts])
+        return pc.invert(set_aside)
+
+    # "Not deterministic", or else Spark would move the query's filters below this one, and tombstones with
+    # NULL in the columns they look at would be gone before they are seen.
+    return f.arrow_udf(keep, BooleanType()).asNondeterministic()

@@ -14,23 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from pyspark_topics.event_time import TIMESTAMP
-from pyspark_topics.pipelines.tables.layout import Layout, Partition, plain
-from pyspark_topics.pipelines.tables.places import Place
-from pyspark_topics.staging import gathered
+from pyspark_topics.pipelines.delta_table import Place
+from pyspark_topics.pipelines.table_schema import RECORDS, Layout, Partition, plain
+from pyspark_topics.writer import gathered
 
-RECORDS = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("epoch", pa.int64()),
-        ("seq", pa.int64()),
-        ("ts", TIMESTAMP),
-        ("node", pa.string()),
-        ("tag", pa.string()),
-        ("data", pa.string()),
-        ("meta", pa.string()),
-    ]
-)
 # One file is closed at about this size and the next begun.
 TARGET_BYTES = 128 * 1024 * 1024
 # Raw bytes of a row group: large enough to compress and to scan well, small enough to hold in memory.

@@ -1,11 +1,20 @@
-"""How far pipelines have come: written by their threads, read by a display."""
+"""Progress of pipelines: written by their threads, shown by a display, and reported to the server.
 
+The server's console and `topics status` name the pipelines that have failed. A thread of its own reports, so
+a server that does not answer delays no pipeline; it repeats what it could not report.
+"""
+
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from pyspark_topics.errors import PipelineFailed, did_you_mean
+from pyspark_topics.options import Server
+from topics.client import Client, Refused, Unreachable
 
 # The rate shown is that of the last few seconds: an average since the start says little about now.
 RATE_WINDOW_S = 10.0
@@ -104,3 +113,134 @@ class Progress:
             elapsed = self._clock() - since
             rate = (self._figures.records - before) / elapsed if elapsed > 0 else 0.0
             return replace(self._figures, rate=rate)
+
+
+@dataclass
+class Missing:
+    """What a pipeline waits for, if it does; one that stops at the heads of now has nothing to wait for."""
+
+    client: Client
+    progress: Progress
+    once: bool
+    _told: list[str] = field(default_factory=list)
+
+    def tell(self, names: list[str]) -> None:
+        """`names` are those that are missing now, and were never read."""
+        if names == self._told:
+            return
+        if not names:
+            self.progress.say("running")
+        else:
+            hint = did_you_mean(names[0], self.client.topic_names())
+            if self.once:
+                raise PipelineFailed(f'there is no topic "{names[0]}"{hint}')
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            self.progress.say("waiting", f'for topic "{names[0]}"{others}, which is not there yet{hint}')
+        self._told = names
+
+
+log = logging.getLogger(__name__)
+# What ends a pipeline; whatever else it does, it runs.
+_ENDS = ("done", "stopped", "failed")
+# A pipeline that was started again after a failure still counts as failed until it has done a batch, or has
+# run for so long without failing again.
+_RECOVERED_S = 30.0
+# The server forgets who says nothing for a month.
+_REPEAT_S = 3600.0
+_RETRY_S = 5.0
+_PATIENCE_S = 1.0
+# At the end of a run, what is left to tell has so long.
+_LAST_WORDS_S = 5.0
+_MOST_CHARACTERS = 1000
+
+
+@dataclass(frozen=True)
+class _Said:
+    kind: str
+    state: str
+    why: str | None
+    # When it was first to be said, and how many batches were done by then.
+    at_s: float
+    batches: int
+
+
+class Reports:
+    def __init__(self, server: Server, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._servers = [replace(server, url=url, patience_s=_PATIENCE_S) for url in server.urls]
+        self._clock_s = clock_s
+        self._said: dict[str, _Said] = {}
+        # Since when they have run without a failure.
+        self._running_since_s: dict[str, float] = {}
+        # Names of those of which something is to be told.
+        self._untold: set[str] = set()
+        self._change = threading.Condition()
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    def note(self, figures: Figures) -> None:
+        """How one of them stands; called again and again."""
+        now = self._clock_s()
+        with self._change:
+            said = self._said.get(figures.pipeline)
+            state = figures.state if figures.state in _ENDS else "running"
+            why = figures.note[:_MOST_CHARACTERS] or None if state == "failed" else None
+            if state == "running":
+                running_s = now - self._running_since_s.setdefault(figures.pipeline, now)
+            else:
+                running_s = 0.0
+                self._running_since_s.pop(figures.pipeline, None)
+            if said is not None:
+                is_same = (said.state, said.why) == (state, why)
+                is_doubtful = (
+                    said.state == "failed" and state == "running" and figures.batches <= said.batches
+                )
+                if (is_same and now - said.at_s < _REPEAT_S) or (is_doubtful and running_s < _RECOVERED_S):
+                    return
+            self._said[figures.pipeline] = _Said(figures.kind, state, why, now, figures.batches)
+            self._untold.add(figures.pipeline)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._tell_all, name="reports", daemon=True)
+                self._thread.start()
+            self._change.notify()
+
+    def close(self) -> None:
+        """Everything that was noted has been told, if the server took it within a few seconds."""
+        with self._change:
+            self._is_over = True
+            self._change.notify()
+        if self._thread is not None:
+            self._thread.join(_LAST_WORDS_S)
+
+    def _tell_all(self) -> None:
+        while True:
+            with self._change:
+                while not (self._untold or self._is_over):
+                    self._change.wait()
+                untold, self._untold = sorted(self._untold), set()
+                said = [(name, self._said[name]) for name in untold]
+                is_over = self._is_over
+            failed = [name for name, one in said if not self._tell(name, one)]
+            with self._change:
+                if is_over and not (self._untold - set(failed)):
+                    return
+                self._untold.update(failed)
+                if failed and not self._is_over:
+                    self._change.wait(_RETRY_S)
+
+    def _tell(self, name: str, said: _Said) -> bool:
+        is_told = True
+        for server in self._servers:
+            client: Client = server.client()
+            try:
+                client.put_pipeline(name, said.kind, said.state, said.why)
+            except Refused as refusal:
+                # A key that may not, or an older server: it would be refused again.
+                log.debug("how %s fares is not told: %s", name, refusal)
+            except Unreachable as outage:
+                log.debug("how %s fares is not told yet: %s", name, outage)
+                is_told = False
+            except Exception:
+                log.warning("how %s fares cannot be told", name, exc_info=True)
+            finally:
+                client.close()
+        return is_told

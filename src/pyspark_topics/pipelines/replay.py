@@ -6,7 +6,9 @@
 What the lake knows to be lost in that range is announced in the topic, as records like those of a route.
 """
 
+import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -16,17 +18,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.event_time import TIMESTAMP, with_event_ts
+from pyspark_topics.loss import as_rows, as_text
 from pyspark_topics.options import WriteOptions, parse_timestamp
-from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.jobs import Job, Pace
+from pyspark_topics.pipelines.context import Context, Outcome, check_name, check_table
+from pyspark_topics.pipelines.delta_table import Place
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold
-from pyspark_topics.pipelines.settings import check_name, check_table
-from pyspark_topics.pipelines.tables.places import Place
-from pyspark_topics.pipelines.tombstones import as_rows, as_text
+from pyspark_topics.pipelines.state import Job
+from pyspark_topics.rows import TIMESTAMP, with_event_ts
 from pyspark_topics.session import on_executors
-from pyspark_topics.staging import Staged, send
+from pyspark_topics.writer import Staged, send
 from topics.client import Client
 
 # Seqs of one step. A step is one commit, so this also bounds what a reader sees appear at once.
@@ -255,3 +256,24 @@ def _ms(moment: str | int | None) -> int | None:
 
 def _moment(ms: int) -> Any:
     return pa.scalar(ms * 1000, TIMESTAMP)
+
+
+@dataclass
+class Pace:
+    """At most so many records a second, on average since the start."""
+
+    rate: float
+    wait: Callable[[float], Any]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._due = self.clock()
+
+    def pay(self, records: int) -> None:
+        """Wait until the records before these have had their time; returns early when told to stop."""
+        if self.rate <= 0:
+            return
+        now = self.clock()
+        if self._due > now:
+            self.wait(self._due - now)
+        self._due = max(self._due, now) + records / self.rate

@@ -19,15 +19,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.offsets import Offsets
-from pyspark_topics.options import Server, parse_read
+from pyspark_topics.options import Server, parse_read, source_options
 from pyspark_topics.payload import MALFORMED, as_records, parse_data
-from pyspark_topics.pipelines import settings
-from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.micro_batches import RunningRoute
-from pyspark_topics.pipelines.tables.joined import read_table
-from pyspark_topics.pipelines.tombstones import Sieve
+from pyspark_topics.pipelines.context import (
+    Context,
+    Outcome,
+    check_name,
+    check_not_read,
+    check_table,
+    check_topics,
+    load_function,
+)
+from pyspark_topics.pipelines.joined import read_table
+from pyspark_topics.pipelines.micro_batches import RunningRoute, Sieve
+from pyspark_topics.rows import EVENT_TS
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
@@ -133,10 +139,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     _folder: str = ""
 
     def __post_init__(self) -> None:
-        settings.check_topics(self.topics, self.pattern)
+        check_topics(self.topics, self.pattern)
         for target in (self.into, self.losses_into, self.errors_into):
-            settings.check_name(target)
-            settings.check_not_read(target, self.topics, self.pattern)
+            check_name(target)
+            check_not_read(target, self.topics, self.pattern)
         if (self.sql is None) == (self.python is None):
             raise ValueError("give either sql or python")
         if self.into is None and self.losses_into is None:
@@ -146,11 +152,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             )
         if isinstance(self.python, str):
             if self._folder:
-                settings.load_function(self.python, Path(self._folder))
+                load_function(self.python, Path(self._folder))
         elif self.python is not None and not callable(self.python):
             raise ValueError('python has to be like "routes.py:enrich"')
         for path in self.tables.values():
-            settings.check_table(path)
+            check_table(path)
         if self.every_s < 0 or self.max_records <= 0:
             raise ValueError("every_s has to be 0 or more, max_records above 0")
 
@@ -163,12 +169,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def heads(self, context: Context, client: Client) -> Offsets:
         """Where the route begins that is to begin with what comes from now on."""
-        options = parse_read(settings.source_options(context.server, self.topics, self.pattern))
+        options = parse_read(source_options(context.server, self.topics, self.pattern))
         return {name: view.end for name, view in subscribed(client, options)[0].items()}
 
     def missing(self, names: list[str], context: Context, client: Client) -> list[str]:
         """Which of these topics are not there."""
-        return subscribed(client, parse_read(settings.source_options(context.server, names, None)))[1]
+        return subscribed(client, parse_read(source_options(context.server, names, None)))[1]
 
     # --- the query --------------------------------------------------------------------------------------
 
@@ -206,7 +212,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def _function(self) -> Callable[..., Any]:
         if isinstance(self.python, str):
-            return settings.load_function(self.python, Path(self._folder))
+            return load_function(self.python, Path(self._folder))
         function: Callable[..., Any] = self.python
         return function
 
@@ -214,7 +220,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         self, spark: SparkSession, sieve: Sieve, server: Server, storage: Mapping[str, str] | None
     ) -> Views:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:
-            options = settings.source_options(
+            options = source_options(
                 server,
                 topics,
                 self.pattern,

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import written_for_users
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines.context import MOST_STARTING, Context, Outcome, Pipeline
-from pyspark_topics.pipelines.progress import Figures, Progress
-from pyspark_topics.pipelines.reports import Reports
+from pyspark_topics.pipelines.progress import Figures, Progress, Reports
 from pyspark_topics.pipelines.state import StatePath, claim_state
 
 log = logging.getLogger(__name__)

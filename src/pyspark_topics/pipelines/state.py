@@ -1,13 +1,18 @@
-"""Where pipelines keep what they remember: in folders, or in an object store.
+"""What pipelines keep between runs, in folders or in an object store.
 
-Notes of jobs go wherever tables go. The checkpoint of a route is Spark's own: it goes where the file systems
-of Spark reach, which for an object store takes Hadoop's jars.
+A job is cut into numbered steps. Each is committed under the id of the job and its number, and noted when it
+is done. A job that was killed continues after its last note. It repeats the step that was not noted under the
+same number, and the server knows whether that step has arrived.
+
+Notes of jobs can be wherever tables can be. The checkpoint of a route is Spark's own: it has to be where
+Spark's file systems reach, which needs Hadoop's jars for an object store.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -15,7 +20,9 @@ from typing import Any, Protocol, Self
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.tables.places import FORMAT, in_a_line, is_address, place, sync_folder
+from pyspark_topics.pipelines.delta_table import FORMAT, in_a_line, is_address, place, sync_folder
+from pyspark_topics.writer import Staged
+from topics.client import Client
 
 _ACCOUNT = "azure_storage_account_name"
 
@@ -215,3 +222,110 @@ class Checkpoint:
         """The id that outlives a process."""
         found: str = json.loads(self._files.text("metadata") or "{}")["id"]
         return found
+
+
+@dataclass
+class Job:
+    """What is noted about a job, in a file of its own."""
+
+    path: StatePath
+    id: str
+    # What the job is about, to tell it from another under the same name.
+    about: dict[str, Any]
+    # The next step's number, and how far everything before it went.
+    step: int = 0
+    at: int = 0
+    finished: bool = False
+    # Where the next steps end, if that was settled already: a step that is done again has to be the same.
+    plan: list[int] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, path: StatePath, about: dict[str, Any]) -> Self:
+        """The job as it was left, or a new one."""
+        known = cls.read(path)
+        if known is not None and known.about == about:
+            return known
+        return cls(path, uuid.uuid4().hex, about)
+
+    @classmethod
+    def read(cls, path: StatePath) -> Self | None:
+        try:
+            noted = cls.read_json(path)
+            return None if noted is None else cls(path, **noted)
+        except (KeyError, TypeError):
+            raise _unreadable(path) from None
+
+    @staticmethod
+    def read_json(path: StatePath) -> Any:
+        """A note as it was written; None if there is none."""
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise _unreadable(path) from None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step of it may be committed: what it is about must not change any more."""
+        return self.step > 0 or bool(self.plan)
+
+    def commit(self, client: Client, steps: list[Staged], at: int) -> None:
+        """Each step under a number of its own, and noted when all have arrived."""
+        for number, staged in enumerate(steps, self.step):
+            if staged.parts:
+                staged.commit(client, self.id, number)
+        self.note(step=self.step + len(steps), at=at)
+
+    def finish(self) -> None:
+        self.note(step=self.step, at=self.at, finished=True)
+
+    def settle(self, plan: list[int]) -> None:
+        self.plan = plan
+        self.note(step=self.step, at=self.at)
+
+    def note(self, *, step: int, at: int, finished: bool = False) -> None:
+        """Durable when it returns: a note that came back after a power cut would repeat old steps."""
+        self.step, self.at, self.finished = step, at, finished
+        self.plan = [end for end in self.plan if end > at]
+        write_note(self.path, {key: value for key, value in asdict(self).items() if key != "path"})
+
+
+def _unreadable(path: StatePath) -> PipelineFailed:
+    return PipelineFailed(
+        f"the notes of this job in {path} cannot be read; without them it would start again and "
+        "write everything a second time: restore them, or delete them if that is what you want"
+    )
+
+
+@dataclass
+class Homes:
+    """Which of several servers each topic was on, noted beside the pipeline's other state.
+
+    A table knows seq and epoch of a topic, and each server counts epochs for itself: on another server both
+    may fit by chance.
+    """
+
+    path: StatePath
+    client: Client
+    # Where topics were that were read before there was a note: when there was but one server.
+    first: str
+
+    def __post_init__(self) -> None:
+        try:
+            self._known: dict[str, str] = json.loads(self.path.read_text())
+        except FileNotFoundError:
+            self._known = {}
+
+    def check(self, topics: Collection[str], read_before: Collection[str]) -> None:
+        found = {topic: home for topic in topics if (home := self.client.home(topic))}
+        for topic, home in found.items():
+            before = self._known.get(topic, self.first if topic in read_before else home)
+            if before != home:
+                raise PipelineFailed(
+                    f'topic "{topic}" was on {before} and is on {home} now, which makes it another topic: '
+                    "give it another table, or a pipeline of its own for what comes from now on"
+                )
+        if not found.items() <= self._known.items():
+            self._known |= found
+            write_note(self.path, self._known)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_topics.offsets import Position
-from pyspark_topics.pipelines.lake import RECORDS, Gap, Lake
+from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile, write_files
+from pyspark_topics.pipelines.table_schema import RECORDS
 
 
 def records(first: int, last: int, topic: str = "orders") -> pa.RecordBatch:

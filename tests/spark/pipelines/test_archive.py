@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.options import Server as Address
-from pyspark_topics.pipelines import Archive, rewriting
+from pyspark_topics.pipelines import Archive, compaction
 from pyspark_topics.pipelines.context import Outcome
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
@@ -309,7 +309,7 @@ def test_small_files_are_merged_as_they_come_up(
     spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     archive = Archive(topics=[topic], table=table)
-    for number in range(rewriting.MERGED_AT_ONCE):
+    for number in range(compaction.MERGED_AT_ONCE):
         server.append(topic, number)
         pipelines.run(archive)
     assert len(Lake(table).file_paths()) == 1

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from pyspark_topics.offsets import SeqSet
 from pyspark_topics.pipelines import Archive, Audit, Replay
-from pyspark_topics.pipelines.account import PASSED, Archived, Logged, SeqSet, account
-from pyspark_topics.pipelines.audit import report
+from pyspark_topics.pipelines.audit import PASSED, ArchivedSeqs, LoggedSeqs, account, report
 from pyspark_topics.pipelines.lake import Lake
 from tests.docs.examples import ROOT
 from tests.spark.histories import random_history
@@ -130,8 +130,8 @@ def test_the_report_looks_as_documented() -> None:
     shown = account(
         "orders",
         1,
-        Archived(seqs((3, 7)), 5, seqs((1, 2)), 8),
-        Logged(1, 12, seqs((9, 10), (12, 12)), {"cap": seqs((1, 2)), "deleted": seqs((3, 8), (11, 11))}),
+        ArchivedSeqs(seqs((3, 7)), 5, seqs((1, 2)), 8),
+        LoggedSeqs(1, 12, seqs((9, 10), (12, 12)), {"cap": seqs((1, 2)), "deleted": seqs((3, 8), (11, 11))}),
     )
     text = (ROOT / "docs" / "pipelines.md").read_text().partition("## Audit")[2]
     block = text.partition("```text\n")[2].partition("```")[0]

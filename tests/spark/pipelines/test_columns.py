@@ -12,11 +12,12 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import Archive, parquet
+from pyspark_topics.pipelines.compaction import due, merge
+from pyspark_topics.pipelines.erase import Tagged, strip_file
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.parquet import RECORDS, DataFile, Stretch, may_hold, write_files
-from pyspark_topics.pipelines.rewriting import Tagged, due, merge, strip_file
-from pyspark_topics.pipelines.tables.layout import Layout
-from pyspark_topics.pipelines.tables.typed import Typing
+from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold, write_files
+from pyspark_topics.pipelines.table_schema import RECORDS, Layout
+from pyspark_topics.pipelines.typed import Typing
 from tests.spark.pipelines.lakes import records
 
 

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
+from pyspark_topics.pipelines import delta_table
+from pyspark_topics.pipelines.compaction import KEEP_REMOVED_HOURS
+from pyspark_topics.pipelines.delta_table import Folder
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
-from pyspark_topics.pipelines.rewriting import KEEP_REMOVED_HOURS
-from pyspark_topics.pipelines.tables import commits
-from pyspark_topics.pipelines.tables.places import Folder
 from tests.spark.pipelines.lakes import add, records, seqs
 
 
@@ -109,7 +109,7 @@ def test_files_that_others_have_committed_are_not_removed(
     (theirs,) = add(Lake(lake.path), 4, 5)
     path = Path(lake.path, theirs.path)
     os.utime(path, (1, 1))
-    monkeypatch.setattr(commits, "_FRESH_S", -1.0)  # an hour goes by
+    monkeypatch.setattr(delta_table, "_FRESH_S", -1.0)  # an hour goes by
     lake.vacuum(KEEP_REMOVED_HOURS)
     assert path.exists()
     assert seqs(lake) == [1, 2, 3, 4, 5]
@@ -126,7 +126,7 @@ def test_the_log_is_listed_for_old_commits_only_now_and_then(
         plain(table, *arguments, **more)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", noted)
-    monkeypatch.setattr(commits, "_TIDY_EVERY", 3)
+    monkeypatch.setattr(delta_table, "_TIDY_EVERY", 3)
     for seq in range(1, 7):
         add(lake, seq, seq)
     assert tidied == [False, False, None, False, False, None]

@@ -11,8 +11,8 @@ import pytest
 
 from pyspark_topics.pipelines import Archive, Route
 from pyspark_topics.pipelines.declaration import _TOP, KINDS, from_table, read_declaration
-from pyspark_topics.pipelines.lake import GAPS, RECORDS
 from pyspark_topics.pipelines.progress import Progress
+from pyspark_topics.pipelines.table_schema import GAPS, RECORDS
 from tests.docs.examples import ROOT, examples, table
 
 DOCUMENT = ROOT / "docs" / "pipelines.md"

@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import Archive, Audit, Erase
-from pyspark_topics.pipelines.lake import RECORDS, Lake
+from pyspark_topics.pipelines.delta_table import place
+from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import write_files
-from pyspark_topics.pipelines.tables.places import place
+from pyspark_topics.pipelines.table_schema import RECORDS
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.jobs import Job, Pace
-from pyspark_topics.staging import Staged
+from pyspark_topics.pipelines.replay import Pace
+from pyspark_topics.pipelines.state import Job
+from pyspark_topics.writer import Staged
 from topics.client import Client
 
 

@@ -15,10 +15,10 @@ from deltalake.exceptions import DeltaError
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import lake as lake_module
-from pyspark_topics.pipelines.lake import RECORDS, Gap, Lake
+from pyspark_topics.pipelines.delta_table import Collision, Folder
+from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
-from pyspark_topics.pipelines.tables.commits import Collision
-from pyspark_topics.pipelines.tables.places import Folder
+from pyspark_topics.pipelines.table_schema import RECORDS
 from tests.spark.pipelines.lakes import add, records, seqs
 
 # --- commits --------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from datetime import date
 
 import pyarrow as pa
 
-from pyspark_topics.pipelines.tables.layout import Layout, as_delta, shaped
+from pyspark_topics.pipelines.table_schema import Layout, as_delta, shaped
 
 
 def rows(count: int, seed: int = 1) -> pa.Table:

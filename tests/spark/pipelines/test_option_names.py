@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_topics.pipelines.tables import option_names
-from pyspark_topics.pipelines.tables.option_names import unknown_options
+from pyspark_topics.pipelines import object_store
+from pyspark_topics.pipelines.object_store import unknown_options
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def test_a_name_that_no_store_knows_is_told_with_the_nearest(name: str, hint: st
 
 def test_every_name_is_one_that_the_stores_know_or_delta_alone() -> None:
     """Held against the code of the stores: a name below that they do not know would hide a mistake."""
-    stores = option_names._NAMES - option_names.OF_DELTA
-    assert [name for name in sorted(stores) if not option_names._is_of_a_store(name)] == []
-    assert [name for name in sorted(option_names.OF_DELTA) if option_names._is_of_a_store(name)] == []
+    stores = object_store._NAMES - object_store.OF_DELTA
+    assert [name for name in sorted(stores) if not object_store._is_of_a_store(name)] == []
+    assert [name for name in sorted(object_store.OF_DELTA) if object_store._is_of_a_store(name)] == []
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_topics.pipelines import parquet
-from pyspark_topics.pipelines.parquet import RECORDS, Stretch, read_file, write_files
-from pyspark_topics.pipelines.tables.places import place
+from pyspark_topics.pipelines.delta_table import place
+from pyspark_topics.pipelines.parquet import Stretch, read_file, write_files
+from pyspark_topics.pipelines.table_schema import RECORDS
 from tests.spark.pipelines.lakes import records
 
 

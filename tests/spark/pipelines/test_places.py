@@ -16,16 +16,14 @@ from deltalake import Schema
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.offsets import Position
-from pyspark_topics.pipelines.jobs import Job
+from pyspark_topics.pipelines import object_store
+from pyspark_topics.pipelines.delta_table import MARK, Collision, Place, place
 from pyspark_topics.pipelines.lake import Gap, Lake
-from pyspark_topics.pipelines.loading.loaded import Loaded
-from pyspark_topics.pipelines.parquet import RECORDS, Stretch, read_file, write_files
-from pyspark_topics.pipelines.state import state_path
-from pyspark_topics.pipelines.tables import buckets
-from pyspark_topics.pipelines.tables.buckets import Bucket
-from pyspark_topics.pipelines.tables.columns import OURS
-from pyspark_topics.pipelines.tables.commits import Collision
-from pyspark_topics.pipelines.tables.places import Place, place
+from pyspark_topics.pipelines.load import Loaded
+from pyspark_topics.pipelines.object_store import Bucket
+from pyspark_topics.pipelines.parquet import Stretch, read_file, write_files
+from pyspark_topics.pipelines.state import Job, state_path
+from pyspark_topics.pipelines.table_schema import RECORDS
 from tests.spark.pipelines.lakes import add, records
 from tests.support.google import Google
 from tests.support.stores import S3, Store
@@ -95,9 +93,9 @@ def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:
 
 def test_a_table_is_made_once_and_says_nothing_of_the_machine_that_made_it(where: Place) -> None:
     columns = Schema.from_arrow(RECORDS)
-    made = where.make_table(columns, ("topic",), OURS)
+    made = where.make_table(columns, ("topic",), MARK)
     assert made.metadata().partition_columns == ["topic"]
-    assert made.metadata().configuration == OURS
+    assert made.metadata().configuration == MARK
     again = where.make_table(columns, (), {})
     assert again.metadata().id == made.metadata().id
     assert again.version() == 0
@@ -125,7 +123,7 @@ def test_the_probe_of_a_store_is_removed_and_so_are_old_ones(
     where.refuse_unsafe()
     assert s3.names(topic) == {"_topics_probe/of-one-that-was-killed"}
     assert where.is_free(), "a probe is no table of somebody else"
-    monkeypatch.setattr(buckets, "_OLD_PROBE", timedelta(hours=-1))
+    monkeypatch.setattr(object_store, "_OLD_PROBE", timedelta(hours=-1))
     where.refuse_unsafe()
     assert s3.names(topic) == set()
 
@@ -192,7 +190,7 @@ WRITER = """
 import json, sys
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.tables.commits import Collision
+from pyspark_topics.pipelines.delta_table import Collision
 from pyspark_topics.pipelines.parquet import write_files
 from tests.spark.pipelines.lakes import records
 

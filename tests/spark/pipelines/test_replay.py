@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_topics.pipelines import Archive, Replay, replay
-from pyspark_topics.pipelines.jobs import Job
+from pyspark_topics.pipelines.state import Job
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 

@@ -10,10 +10,9 @@ import pytest
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.options import Server as Address
-from pyspark_topics.pipelines import reports as reports_module
+from pyspark_topics.pipelines import progress
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.progress import Figures
-from pyspark_topics.pipelines.reports import Reports
+from pyspark_topics.pipelines.progress import Figures, Reports
 from pyspark_topics.pipelines.runner import Runner
 from tests.contract.server import Server
 from tests.spark.pipelines.test_runner import Fake, Silent, no_spark
@@ -106,7 +105,7 @@ def test_it_tells_changes_and_one_that_failed_counts_as_failed_until_it_has_move
 
 
 def test_a_server_that_is_away_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports_module, "_RETRY_S", 0.001)
+    monkeypatch.setattr(progress, "_RETRY_S", 0.001)
     is_told = threading.Event()
     answers = iter((False, False, True))
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from pyspark_topics.pipelines.compaction import KEEP_REMOVED_HOURS, Compaction, due, merge
+from pyspark_topics.pipelines.delta_table import Collision
+from pyspark_topics.pipelines.erase import Tagged, strip_file
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import PLAIN, DataFile, write_files
-from pyspark_topics.pipelines.rewriting import KEEP_REMOVED_HOURS, Compaction, Tagged, due, merge, strip_file
-from pyspark_topics.pipelines.tables.commits import Collision
 from tests.spark.pipelines.lakes import add, records, seqs
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.options import Server
-from pyspark_topics.pipelines import reports
+from pyspark_topics.pipelines import progress
 from pyspark_topics.pipelines import runner as runner_module
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.progress import Figures
@@ -41,7 +41,7 @@ def no_spark() -> None:
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no server that could be told; see `test_reports`."""
-    monkeypatch.setattr(reports.Reports, "note", lambda self, figures: None)
+    monkeypatch.setattr(progress.Reports, "note", lambda self, figures: None)
 
 
 def make(tmp_path: Path, **more: bool) -> Runner:

@@ -13,7 +13,7 @@ from pyspark_topics.pipelines.archive import Archive, _Archiver
 from pyspark_topics.pipelines.context import Context
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.progress import Progress
-from pyspark_topics.pipelines.sources import Homes
+from pyspark_topics.pipelines.state import Homes
 from tests.spark.pipelines.lakes import add
 from tests.spark.servers.fleet import Simulated, simulated, state
 from topics.client import Unreachable

@@ -106,7 +106,7 @@ def test_a_checkpoint_is_read_through_the_file_systems_of_spark(spark: SparkSess
 
 
 def test_grown_files_need_a_folder(spark: SparkSession, s3: S3, topic: str) -> None:
-    from pyspark_topics.pipelines.loading.files import FileFormat
+    from pyspark_topics.pipelines.files import FileFormat
 
     with pytest.raises(PipelineFailed, match="make that a folder"):
         FileFormat.tail(None, spark, "x", 1, StoredPath(s3.uri(topic)))  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from pyspark_topics.errors import TableChanged
-from pyspark_topics.pipelines.tables.joined import TableReader
-from pyspark_topics.pipelines.tables.places import place
+from pyspark_topics.pipelines.delta_table import place
+from pyspark_topics.pipelines.joined import TableReader
 
 KINDS = {"BIGINT": LongType(), "INT": IntegerType(), "STRING": StringType()}
 

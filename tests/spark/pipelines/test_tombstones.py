@@ -1,6 +1,6 @@
 """Loss as records of a derived topic."""
 
-from pyspark_topics.pipelines.tombstones import as_rows, as_text, together
+from pyspark_topics.loss import as_rows, as_text, together
 
 
 def test_the_text_is_compact_and_its_keys_keep_their_order() -> None:

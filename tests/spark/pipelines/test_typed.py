@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_topics.event_time import TIMESTAMP
-from pyspark_topics.pipelines.parquet import RECORDS
-from pyspark_topics.pipelines.tables import typed
-from pyspark_topics.pipelines.tables.typed import Typing, check_columns, parse_schema, settled
+from pyspark_topics.pipelines import typed
+from pyspark_topics.pipelines.table_schema import RECORDS
+from pyspark_topics.pipelines.typed import Typing, check_columns, parse_schema, settled
+from pyspark_topics.rows import TIMESTAMP
 
 
 def batch(*data: str) -> pa.RecordBatch:

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_topics.errors import OptionError
+from pyspark_topics.micro_batch_stream import StreamReader
 from pyspark_topics.offsets import ELSEWHERE, Position, read_stored
 from pyspark_topics.options import Server, parse_read
 from pyspark_topics.partitions import ranges_between
-from pyspark_topics.schema import spark_schema
-from pyspark_topics.servers.servers import FEW, Servers
-from pyspark_topics.stream import StreamReader
+from pyspark_topics.rows import spark_schema
+from pyspark_topics.servers import FEW, Servers
 from pyspark_topics.subscription import subscribed
 from tests.spark.servers.fleet import Simulated, simulated, state
 from topics.client import Client, Refused, Unreachable

@@ -25,10 +25,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import PipelineFailed, TableChanged
-from pyspark_topics.pipelines.loading.names import literally, why_unreadable
-from pyspark_topics.pipelines.settings import FORMATS
-from pyspark_topics.pipelines.tables.layout import plain, shaped
-from pyspark_topics.pipelines.tables.places import Place, is_address, is_table, open_table, place
+from pyspark_topics.pipelines.delta_table import Place, is_address, is_table, open_table, place
+from pyspark_topics.pipelines.files import FORMATS, literally, why_unreadable
+from pyspark_topics.pipelines.table_schema import plain, shaped
 
 DELTA = "delta"
 # Holds keys: Spark does not show an option of this name in its plans.

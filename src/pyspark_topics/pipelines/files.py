@@ -1,6 +1,11 @@
-"""Files of a load as rows: each read by what it says of itself; and what is wrong with one that is broken."""
+"""Files of a load as rows of Spark, and what is wrong with a file that cannot be read.
 
+Hadoop takes every path for a pattern, and skips some names without a message.
+"""
+
+import glob
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,16 +20,60 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
-from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.payload import ENVELOPE, as_records
-from pyspark_topics.pipelines.loading.loaded import COPIES, way_out
-from pyspark_topics.pipelines.loading.names import literally
-from pyspark_topics.pipelines.settings import FORMATS
 from pyspark_topics.pipelines.state import StatePath
+from pyspark_topics.rows import EVENT_TS
 from topics.client import Refused
 
 if TYPE_CHECKING:
     from pyspark_topics.pipelines.load import Load
+
+_OF_PATTERNS = re.compile(r"[*?\[\]{},\\]")
+_PASSED_OVER = "a name that begins with _ or ., or ends with ._COPYING_"
+
+
+def literally(path: str) -> str:
+    """The pattern that finds this path, and nothing else."""
+    return _OF_PATTERNS.sub(r"\\\g<0>", path)
+
+
+def matching(pattern: str) -> list[str]:
+    """Files that a load takes. One that is passed over and named outright is among them: it is refused."""
+    found = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    return [name for name in found if not _is_passed_over(name)] if glob.has_magic(pattern) else found
+
+
+def none_matches(pattern: str) -> str:
+    hidden = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
+    but = f" but what Spark passes over, such as {hidden[0]}: {_PASSED_OVER}" if hidden else ""
+    return f"no file matches {pattern}{but}"
+
+
+def why_unreadable(path: str) -> str | None:
+    """What keeps Spark from reading a file, if its name does."""
+    folder, name = os.path.split(path)
+    if _is_passed_over(path):
+        return f"Spark passes over {_PASSED_OVER}"
+    if ":" in name:
+        return "Spark cannot read a file with : in its name"
+    if ":" in folder and _OF_PATTERNS.search(path):
+        return r"Spark cannot read a file below a folder with : in its name if any of *?[]{},\ is in the path"
+    return None
+
+
+def unreadable(path: str) -> str | None:
+    """The same as a sentence about a file of a load."""
+    why = why_unreadable(path)
+    if why is None:
+        return None
+    return f"{path} cannot be loaded, {why}; rename it, or leave it out from now on with --skip {path}"
+
+
+def _is_passed_over(path: str) -> bool:
+    """By Spark, without a word: such names are for what its writers keep beside their files."""
+    name = os.path.basename(path)
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+
 
 # As most programs write it: names first, and a quote inside quotes doubled. A row that does not fit is an
 # error: Spark would fill it with NULLs.
@@ -234,3 +283,13 @@ def _said(error: Exception, path: str) -> str:
     lines = str(error).strip().splitlines()
     causes = [line.partition(": ")[2] for line in lines if line.startswith("Caused by: ")]
     return causes[-1].partition(": ")[2] or causes[-1] if causes else lines[0]
+
+
+# Formats of files, by how their names end.
+FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+# Where lines that were added to files are copied to, under the names of these files.
+COPIES = "added"
+
+
+def way_out(path: str) -> str:
+    return f"leave it out from now on with --skip {path}, or take it as new with --again {path}"

@@ -20,13 +20,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from pyspark_topics.event_time import TIMESTAMP
-from pyspark_topics.pipelines.parquet import RECORDS
+from pyspark_topics.pipelines.table_schema import DAY, RESCUED, RESERVED
+from pyspark_topics.rows import TIMESTAMP
 
-DAY, RESCUED = "day", "_rescued"
 # No table of ours has more columns than that by itself: further fields stay in `_rescued`.
 MOST_COLUMNS = 1000
-RESERVED = frozenset((*RECORDS.names, DAY, RESCUED))
 _TYPES = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),

@@ -1,15 +1,55 @@
-"""Topics in SQL: every topic a temporary view under its own name.
+"""The data source `topics`, as Spark calls it, and views of topics for SQL.
 
-Spark has no catalogs in Python, and does not hand the options of `CREATE TABLE … USING topics` to a source in
-Python: a view is what makes a topic known by its name.
+Spark starts one process to plan and others to read and write, and waits for each of them to answer. Modules
+that only one kind of process needs are therefore imported late.
+
+Spark has no catalogs in Python, and does not pass the options of `CREATE TABLE … USING topics` to a source in
+Python. A temporary view gives a topic a name in SQL.
 """
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import to_str
 
+from pyspark_topics.batch import BatchReader, PushdownReader
 from pyspark_topics.errors import OptionError
-from pyspark_topics.options import parse_read
-from pyspark_topics.source import DefaultSource
+from pyspark_topics.micro_batch_stream import StreamReader
+from pyspark_topics.options import parse_read, parse_write
+from pyspark_topics.rows import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark_topics.writer import BatchWriter, StreamWriter
+
+
+class DefaultSource(DataSource):
+    """Spark registers a class of this name in every installed package named `pyspark_…`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> StructType:
+        return spark_schema(parse_read(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        options = parse_read(self.options, streaming=False)
+        return (PushdownReader if options.pushdown else BatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(parse_read(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from pyspark_topics.writer import BatchWriter
+
+        return BatchWriter(parse_write(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802 - Spark's name
+        from pyspark_topics.writer import StreamWriter
+
+        return StreamWriter(parse_write(self.options), schema, overwrite)
 
 
 def attach(

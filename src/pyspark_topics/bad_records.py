@@ -1,17 +1,27 @@
-"""Rows that are no record, set aside: a record of their own each, that says what was wrong with them.
+"""Rows that cannot become records, written to a topic of their own with the reason.
 
     {"data": {"kind": "error", "pipeline": "big", "reason": "…", "topic": "orders", "seq": 7, "row": …},
      "tag": "error"}
 
-`topic` and `seq` name the record that did not fit; they are NULL for a row that a query made.
+`topic` and `seq` name the record that does not fit a schema. Both are NULL for a row that a query made.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
+from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG
+from pyspark_topics.offsets import ORIGIN, Position
+from pyspark_topics.options import Server, parse_read, source_options
+from pyspark_topics.partitions import SeqRange
+from pyspark_topics.payload import MALFORMED, parse_data
+from pyspark_topics.subscription import subscribed
+from topics.client import Client
 from topics.values.names import is_topic_name
 from topics.values.settings import (
     MAX_META_BYTES,
@@ -117,3 +127,58 @@ def _compact(text: str, enough: int) -> int:
     """Its bytes, without blanks between tokens if there are more than `enough`."""
     size = len(text.encode())
     return size if size <= enough else len(msgspec.json.format(text, indent=-1).encode())
+
+
+def unfit_records(
+    spark: SparkSession,
+    client: Client,
+    server: Server,
+    schema: str,
+    ranges: list[SeqRange],
+    misfits: Misfits,
+) -> DataFrame | None:
+    """As the sink takes them, a record for each; None if there is nothing to read."""
+    ends = _ends(client, server, ranges)
+    if not ends:
+        return None
+    options = source_options(
+        server,
+        list(ends),
+        None,
+        startingOffsets=json.dumps({topic: start._asdict() for topic, (start, _) in ends.items()}),
+        endingOffsets=json.dumps({topic: end._asdict() for topic, (_, end) in ends.items()}),
+        loss="ignore",
+        columns="topic,seq,tag,data",
+    )
+    records = spark.read.format("topics").options(**options).load()
+    # What a route further up announced is no record of this kind.
+    handed_on = (f.col("tag") == TOMBSTONE_TAG) & f.col("data").startswith(TOMBSTONE_BEGINNING)
+    parsed = parse_data(records.where(~f.coalesce(handed_on, f.lit(False))), schema)
+    fields = {
+        "kind": f.lit(KIND),
+        "pipeline": f.lit(misfits.pipeline),
+        "reason": f.lit(f"it does not fit the schema: {schema}"),
+        "topic": f.col("topic"),
+        "seq": f.col("seq"),
+        "row": f.substring(MALFORMED, 1, KEPT_CHARACTERS),
+    }
+    text = f.to_json(f.struct(*(column.alias(name) for name, column in fields.items())))
+    return parsed.where(f.col(MALFORMED).isNotNull()).select(text.alias("data"), f.lit(TAG).alias("tag"))
+
+
+def _ends(client: Client, server: Server, ranges: list[SeqRange]) -> dict[str, tuple[Position, Position]]:
+    """By topic. One that began anew since has none of these records any more."""
+    if not ranges:
+        return {}
+    names = sorted({one.topic for one in ranges})
+    views, _ = subscribed(client, parse_read(source_options(server, names, None)))
+    found: dict[str, tuple[Position, Position]] = {}
+    for one in ranges:
+        if one.topic in views and views[one.topic].epoch == one.epoch:
+            start = one.start.seq if one.start.epoch == one.epoch else ORIGIN
+            low, high = found.get(one.topic, (Position(start, one.epoch), Position(one.to_seq, one.epoch)))
+            found[one.topic] = (
+                Position(min(start, low.seq), one.epoch),
+                Position(max(one.to_seq, high.seq), one.epoch),
+            )
+    return found

@@ -1,4 +1,4 @@
-"""`spark.readStream`: offsets with epochs, admission control, and a cursor the server can show."""
+"""`spark.readStream`: offsets with epochs, limits for micro-batches, and a cursor that the server shows."""
 
 import json
 import logging
@@ -13,7 +13,6 @@ from pyspark.sql.streaming import datasource
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from pyspark_topics.direct import SealedFiles
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import (
     ELSEWHERE,
@@ -31,10 +30,9 @@ from pyspark_topics.offsets import (
     to_json,
 )
 from pyspark_topics.options import ReadOptions, Server
-from pyspark_topics.partitions import TaskPartition, ranges_between
-from pyspark_topics.reading import plan, read_task
-from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import ReadSchema
+from pyspark_topics.partition_reader import read_task
+from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
+from pyspark_topics.rows import ReadSchema
 from pyspark_topics.subscription import start_of, start_of_missing, subscribed
 from topics.client import Client, Refused, Unreachable
 

@@ -1,43 +1,125 @@
-"""One seq range over HTTP: Arrow in, Arrow out, every gap announced where it lies."""
+"""What a task does: read each seq range from its sealed file if it can, otherwise from the server.
+
+    task → range by range → Arrow in the schema of the read, with every gap where it occurred
+
+A sealed file that is gone is not a loss: the server is asked for the range and tells what became of it.
+"""
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, Position
-from pyspark_topics.partitions import SeqRange
-from pyspark_topics.schema import ReadSchema
-from topics.client import Client, Refused, Unreachable
+from pyspark_topics.options import ReadOptions
+from pyspark_topics.partitions import Pin, ScanFilter, SeqRange, TaskPartition
+from pyspark_topics.rows import ReadSchema
+from topics.client import Client, Refused, TopicsError, Unreachable
+
+RENEWAL_PATIENCE_S = 1.0
+
+
+def read_task(
+    options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
+) -> Iterator[pa.RecordBatch]:
+    """What an executor does for Spark's source."""
+    return (batch for _, batch in read_ranges(options, schema, chosen, partition))
+
+
+def read_ranges(
+    options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
+) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
+    """Each range from its file where that is possible, else from the server."""
+    from pyspark_topics.sealed import SegmentReader
+
+    if options.archive is not None:
+        yield from _from_both(options, schema, chosen, partition)
+        return
+    with (
+        options.server.client() as client,
+        # Of its own, because a scan may be under way; and not patient, because files are read without it.
+        replace(options.server, patience_s=RENEWAL_PATIENCE_S).client() as keeper,
+        closing(SegmentReader(schema, chosen)) as files,
+    ):
+        client.expect(partition.homes)
+        keeper.expect(partition.homes)
+        server = ScanReader(client, schema, LossPolicy(options.loss, schema), chosen)
+        leases = Renewal(keeper, partition.pins)
+        for one in partition.ranges:
+            leases.keep()
+            for batch in (files if files.can_read(one) else server).read(one):
+                yield one, batch
+                leases.keep()
+
+
+def _from_both(
+    options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
+) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
+    """The same where what is gone from the log comes from the table of an archive."""
+    # Loaded where it is needed: tables are read by pipelines, and these read topics.
+    from pyspark_topics.archived import TableReader, UnionReader
+
+    loss = LossPolicy(options.loss, schema)
+    table = TableReader(options, schema, loss, chosen)
+    # Whatever the reader does with loss, it may not be one.
+    log_alone = replace(options, archive=None, loss="rows")
+    with options.server.client() as client:
+        client.expect(partition.homes)
+        union = UnionReader(client, options, schema, loss, chosen)
+        for one in partition.ranges:
+            if one.shelf is not None:
+                batches = table.read(one)
+            else:
+                part = TaskPartition([one])
+                found = read_task(log_alone, UnionReader.inner(schema), chosen, part)
+                batches = union.read(one, found)
+            for batch in batches:
+                yield one, batch
+
+
+# Of the lease: early enough for a second attempt, should the server be busy or restarting.
+RENEW_AFTER = 0.3
+
+
+@dataclass
+class Renewal:
+    """A task's side of the leases: while it reads, the files it still has to open stay where they are.
+
+    The driver cannot do this, because its part in a batch read ends with the plan. Asked first of all: the
+    task does not know how long it had to wait for its turn.
+    """
+
+    client: Client
+    pins: set[Pin]
+
+    def __post_init__(self) -> None:
+        self._due = time.monotonic()
+
+    def keep(self) -> None:
+        """Call this often; it asks the server when a good part of the lease is over."""
+        if not self.pins or time.monotonic() < self._due:
+            return
+        for pin in tuple(self.pins):
+            try:
+                self.client.renew_segments(pin.topic, pin.snapshot)
+            except Refused:
+                self.pins.discard(pin)  # it has run out: whatever file is gone will be read over HTTP
+            except TopicsError:
+                pass
+        self._due = time.monotonic() + min((pin.lease_s for pin in self.pins), default=0.0) * RENEW_AFTER
+
 
 # A scan that breaks off is taken up again behind the last record that arrived; one that breaks off this
 # often without delivering anything will not get better.
 MAX_BREAKS = 5
 METADATA = b"topics"
 _GAP = ("gap_from", "gap_to", "reason")
-
-
-@dataclass(frozen=True)
-class ScanFilter:
-    """What is left out in silence: the reader's own choice, never loss."""
-
-    nodes: tuple[str, ...] = ()
-    tag: Any = None
-    since_ts: int | None = None
-    until_ts: int | None = None
-
-    def request(self) -> dict[str, Any]:
-        asked = {
-            "node": list(self.nodes) or None,
-            "tag": self.tag,
-            "since_ts": self.since_ts,
-            "until_ts": self.until_ts,
-        }
-        return {key: value for key, value in asked.items() if value is not None}
 
 
 class ScanBroken(Exception):

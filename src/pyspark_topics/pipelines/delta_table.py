@@ -1,0 +1,366 @@
+"""Delta tables: where they are, how they are opened or created, and how they are committed to.
+
+    place(uri, options) → Folder │ Bucket: write a file as a whole, read it, list and remove files
+    open_tables         → the table as it is, or a new one; both tables of an archive at the same time
+    Commits             → files and application transactions in one commit
+
+delta-rs commits. Files are written and read here, in the same places and with the same options. An existing
+table is checked before anything is created, so a table that is refused leaves nothing behind.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import (
+    AddAction,
+    CommitProperties,
+    PostCommitHookProperties,
+    RemoveAction,
+    Transaction,
+)
+
+from pyspark_topics.errors import PipelineFailed
+
+# The format of tables and of state that this version writes, and the only one that it reads.
+FORMAT = "1"
+# The property of a table that says so.
+MARK = {"topics.format": FORMAT}
+SCHEMES = ("s3", "s3a", "az", "abfs", "abfss", "gs")
+
+
+def is_address(uri: str) -> bool:
+    return "://" in uri
+
+
+def place(uri: str, options: Mapping[str, str] | None = None) -> "Place":
+    if is_address(uri):
+        # Loaded where it is needed: most tables lie in folders.
+        from pyspark_topics.pipelines.object_store import Bucket
+
+        return Bucket(uri.rstrip("/"), tuple(sorted((options or {}).items())))
+    return Folder(os.path.abspath(uri))
+
+
+class Sink(Protocol):
+    """A file being written: Arrow writes to `stream`, and then it is finished or abandoned."""
+
+    stream: pa.NativeFile
+
+    def finish(self) -> int:
+        """Durable when it returns; says how large it is."""
+        ...
+
+    def abandon(self) -> None: ...
+
+
+class Place(Protocol):
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def storage(self) -> dict[str, str] | None:
+        """For delta-rs."""
+        ...
+
+    def beside(self, suffix: str) -> Self: ...
+
+    def create(self, name: str) -> Sink: ...
+
+    def source(self, name: str) -> Any:
+        """What Arrow opens to read a file."""
+        ...
+
+    def files(self, ending: str) -> set[str]:
+        """What lies there, but for the log of the table."""
+        ...
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Those that are there; durably."""
+        ...
+
+    def is_free(self) -> bool:
+        """Whether nothing lies there that is not ours."""
+        ...
+
+    def refuse_unsafe(self) -> None:
+        """Raises if two writers of a table could overwrite each other's commits here."""
+        ...
+
+    def sync_commits(self, first: int, last: int) -> None:
+        """Commits of the table that lies here survive a power cut."""
+        ...
+
+    def make_table(
+        self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+    ) -> DeltaTable:
+        """Or the one that another writer makes at the same time."""
+        ...
+
+
+def open_table(where: Place, version: int | None = None) -> DeltaTable:
+    return DeltaTable(where.uri, version=version, storage_options=where.storage)
+
+
+def is_marked(table: DeltaTable) -> bool:
+    """Whether this version made the table, or has written to it."""
+    return MARK.items() <= table.metadata().configuration.items()
+
+
+def is_table(where: Place) -> bool:
+    try:
+        return bool(DeltaTable.is_deltatable(where.uri, where.storage))
+    except Exception as error:
+        raise PipelineFailed(f"cannot look for a table at {where.uri}: {in_a_line(error)}") from error
+
+
+def create_table(
+    uri: str, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> DeltaTable:
+    """Or the one that is there."""
+    return DeltaTable.create(
+        uri,
+        schema,
+        mode="ignore",
+        partition_by=list(partition_by) or None,
+        configuration=dict(properties),
+        raise_if_key_not_exists=False,
+    )
+
+
+def in_a_line(error: BaseException) -> str:
+    """Stores say what is wrong in many lines, in colour: the one that says most."""
+    told = str(error).partition("Debug source:")[0]
+    lines = [line.replace("\x1b[31m↳\x1b[0m", "").strip() for line in told.splitlines()]
+    return " ".join(line for line in lines[:4] if line) or type(error).__name__
+
+
+@dataclass(frozen=True)
+class Folder:
+    uri: str
+
+    @property
+    def storage(self) -> dict[str, str] | None:
+        return None
+
+    def beside(self, suffix: str) -> Self:
+        return type(self)(self.uri + suffix)
+
+    def create(self, name: str) -> Sink:
+        os.makedirs(self.uri, exist_ok=True)
+        return _LocalSink(self.source(name))
+
+    def source(self, name: str) -> str:
+        return os.path.join(self.uri, name)
+
+    def files(self, ending: str) -> set[str]:
+        return {path.name for path in Path(self.uri).glob(f"*{ending}")}
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            Path(self.uri, name).unlink(missing_ok=True)
+        sync_folder(self.uri)
+
+    def is_free(self) -> bool:
+        return not (os.path.isdir(self.uri) and set(os.listdir(self.uri)) - {"_delta_log"})
+
+    def refuse_unsafe(self) -> None:
+        os.makedirs(os.path.dirname(self.uri), exist_ok=True)
+
+    def sync_commits(self, first: int, last: int) -> None:
+        """delta-rs leaves syncing to the operating system."""
+        folder = Path(self.uri, "_delta_log")
+        for version in range(first, last + 1):
+            with (folder / f"{version:020}.json").open("rb") as commit:
+                os.fsync(commit.fileno())
+        sync_folder(str(folder))
+
+    def make_table(
+        self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+    ) -> DeltaTable:
+        return create_table(self.uri, schema, partition_by, properties)
+
+
+class _LocalSink:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.stream = pa.OSFile(path, "wb")
+
+    def finish(self) -> int:
+        self.stream.close()
+        with open(self._path, "rb") as written:
+            os.fsync(written.fileno())
+        sync_folder(os.path.dirname(self._path))
+        return os.path.getsize(self._path)
+
+    def abandon(self) -> None:
+        self.stream.close()
+        os.unlink(self._path)
+
+
+def sync_folder(folder: str) -> None:
+    """A file is safe only when its name is."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table at a place: what it is made with, and what refuses one that does not fit."""
+
+    where: Place
+    columns: Schema
+    refuse_unfit: Callable[[DeltaTable], None]
+    partition_by: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+
+    def found(self) -> DeltaTable | None:
+        try:
+            table = open_table(self.where)
+        except TableNotFoundError:
+            return None
+        except Exception as error:
+            raise PipelineFailed(
+                f"cannot look for a table at {self.where.uri}: {in_a_line(error)}"
+            ) from error
+        self.refuse_unfit(table)
+        return table
+
+    def refuse_taken(self) -> None:
+        """A place with something else in it."""
+        if not self.where.is_free() and self.found() is None:  # made by another writer meanwhile
+            # Files that no commit names are removed after a while, and these are not ours.
+            raise PipelineFailed(
+                f"{self.where.uri} has files and is no Delta table: give a folder that is empty or new"
+            )
+
+    def made(self) -> DeltaTable:
+        try:
+            table = self.where.make_table(self.columns, self.partition_by, dict(self.properties))
+        except Exception as error:
+            found = self.found()  # which another writer may have made meanwhile
+            if found is None:
+                raise PipelineFailed(
+                    f"cannot make a table at {self.where.uri}: {in_a_line(error)}"
+                ) from error
+            return found
+        self.refuse_unfit(table)
+        return table
+
+
+@dataclass(frozen=True)
+class Opened:
+    table: DeltaTable
+    # Nothing lay there before.
+    is_new: bool
+    # The second table, which may still be on its way.
+    beside: Future[DeltaTable]
+
+
+def opened(first: Wanted, second: Wanted, probe: Callable[[], None]) -> Opened:
+    """None is made if one is refused, or if the probe of the place is. The second is made meanwhile."""
+    both = first, second
+    threads = ThreadPoolExecutor(3)
+    try:
+        probed = threads.submit(probe)
+        looked = threads.map(Wanted.found, both)
+        probed.result()
+        found = list(looked)
+        lacking = [one for one, table in zip(both, found, strict=True) if table is None]
+        list(threads.map(Wanted.refuse_taken, lacking))
+        table, beside = found
+        made = first.made() if table is None else table
+        return Opened(made, table is None, threads.submit(second.made if beside is None else lambda: beside))
+    finally:
+        threads.shutdown(wait=False)
+
+
+# To remove old commits, delta-rs lists the whole log, which grows for a month: as often as it writes a
+# checkpoint is enough.
+_TIDY_EVERY = 100
+# Files that are removed are a week old: a look at the table that is this old shows what is needed of them.
+_FRESH_S = 600.0
+
+
+class Collision(PipelineFailed):
+    """Another writer committed first, and what we were about to commit may not fit any more."""
+
+
+class Commits:
+    """Notes are numbers under names, application transactions to Delta, and each stands until it is moved.
+
+    delta-rs reads every commit since the last checkpoint to tell one of them. In an object store that is a
+    request each; so they are asked for once, as long as the table stays at its version or only we move it.
+    """
+
+    def __init__(self, where: Place, table: DeltaTable) -> None:
+        self._where = where
+        self._table = table
+        self._version = table.version()
+        self._found: dict[str, int | None] = {}
+        self._looked = time.monotonic()
+
+    def noted(self, name: str) -> int | None:
+        """At the version at which the table was looked at last."""
+        if self._table.version() != self._version:
+            self._found.clear()
+            self._version = self._table.version()
+        if name not in self._found:
+            # The first version is how the table was made.
+            self._found[name] = self._table.transaction_version(name) if self._version else None
+        return self._found[name]
+
+    def publish(
+        self, actions: Sequence[AddAction | RemoveAction], moved: Mapping[str, int], told: Mapping[str, str]
+    ) -> bool:
+        """Durable when it returns. Whether nobody else has committed since we looked last."""
+        table = self._table
+        if not is_marked(table):  # an empty table that somebody else made
+            table.alter.set_table_properties(dict(MARK), raise_if_not_exists=False)
+            table.update_incremental()
+        before = table.version()
+        properties = CommitProperties(
+            custom_metadata=dict(told),
+            app_transactions=[Transaction(name, version) for name, version in moved.items()],
+        )
+        try:
+            table.create_write_transaction(
+                list(actions),
+                "append",
+                table.schema(),
+                partition_by=table.metadata().partition_columns,
+                commit_properties=properties,
+                post_commithook_properties=PostCommitHookProperties(
+                    cleanup_expired_logs=None if (before + 1) % _TIDY_EVERY == 0 else False
+                ),
+            )
+        except CommitFailedError as error:
+            raise Collision(
+                f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
+            ) from error
+        table.update_incremental()
+        self._looked = time.monotonic()
+        self._where.sync_commits(before + 1, table.version())  # ours is the first of them, or behind others
+        is_alone = table.version() == before + 1
+        if is_alone and self._version == before:
+            self._found |= moved
+            self._version = table.version()
+        return is_alone
+
+    def vacuum(self, keep_hours: int) -> None:
+        """In full: also files that no commit ever named, such as those of a driver that was killed."""
+        if time.monotonic() - self._looked > _FRESH_S:
+            # Or files that others have committed meanwhile would count as nobody's.
+            self._table.update_incremental()
+            self._looked = time.monotonic()
+        self._table.vacuum(keep_hours, dry_run=False, full=True)

@@ -1,1 +1,0 @@
-"""Tables beside topics: whether one fits and gives back what was written, and those that routes join with."""
