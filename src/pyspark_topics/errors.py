@@ -4,6 +4,7 @@ All of them are in one place, because most are raised in a worker of Spark, and 
 arrives here: they are known again by their names.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
@@ -90,3 +91,31 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """What to add to a sentence about a name that is not known; empty if none is like it."""
     close = get_close_matches(name, list(known), 1)
     return f', did you mean "{close[0]}"' if close else ""
+
+
+def in_a_line(error: BaseException) -> str:
+    """The lines of a store's error that say what is wrong, in one line and without colours."""
+    told = str(error).partition("Debug source:")[0]
+    lines = [line.replace("\x1b[31m↳\x1b[0m", "").strip() for line in told.splitlines()]
+    return " ".join(line for line in lines[:4] if line) or type(error).__name__
+
+
+_TRACE = "Traceback (most recent call last):"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
+
+
+def has_trace(error: BaseException) -> bool:
+    """Whether code in Python raised it."""
+    return _TRACE in str(error)
+
+
+def explain(error: BaseException) -> str:
+    """One line for any other error: the last error in Python inside it, or its beginning."""
+    text = str(error).strip()
+    inside = text.rpartition(_TRACE)[2].splitlines()
+    raised = [line.strip() for line in inside if _RAISED.match(line.strip())]
+    if raised and raised[0] != text:
+        return raised[0]
+    first, *others = text.splitlines() or [type(error).__name__]
+    # What the JVM raised stands behind the line that says who called it.
+    return others[0].removeprefix(": ") if others and others[0].startswith(": ") else first

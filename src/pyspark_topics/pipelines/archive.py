@@ -17,12 +17,11 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from deltalake import Schema
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.micro_batch_stream import publish_cursors
-from pyspark_topics.offsets import Offsets, Position, TopicView, advance
+from pyspark_topics.offsets import Offsets, TopicView, advance
 from pyspark_topics.options import ReadOptions, parse_read, source_options
 from pyspark_topics.partition_reader import read_ranges
 from pyspark_topics.partitions import (
@@ -34,13 +33,29 @@ from pyspark_topics.partitions import (
     ranges_between,
 )
 from pyspark_topics.pipelines.compaction import Compaction
-from pyspark_topics.pipelines.context import Context, Outcome, check_table, check_topics
-from pyspark_topics.pipelines.delta_table import Collision, Place, is_table, place
+from pyspark_topics.pipelines.context import (
+    CheckContext,
+    Context,
+    Mistakes,
+    Outcome,
+    attempted,
+    check_table,
+    check_topics,
+)
+from pyspark_topics.pipelines.delta_table import Collision, Place, is_table, open_table, place
 from pyspark_topics.pipelines.lake import Gap, Lake, is_archived
-from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, Stretch, may_hold, write_files
+from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.progress import Missing
+from pyspark_topics.pipelines.read_back import read_back
 from pyspark_topics.pipelines.state import Homes
-from pyspark_topics.pipelines.table_schema import DAY, RECORDS, Columns, Layout
+from pyspark_topics.pipelines.table_schema import (
+    DAY,
+    RECORDS,
+    Columns,
+    Layout,
+    refuse_other_table,
+    refuse_unlike,
+)
 from pyspark_topics.pipelines.typed import Typing, check_columns, parse_schema, settled
 from pyspark_topics.rows import LOSS_COLUMNS, ReadSchema, spark_schema
 from pyspark_topics.session import on_executors
@@ -101,6 +116,18 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             evolve=self.evolve,
         )
 
+    def mistakes(self, check: CheckContext) -> Mistakes:
+        where = place(self.table, check.storage)
+
+        def look() -> None:
+            if is_table(where):
+                refuse_other_table(open_table(where), Schema.from_arrow(RECORDS))
+                refuse_unlike(open_table(where), self.columns, where.uri)
+            elif not where.is_free():
+                raise PipelineFailed(f"{where.uri} has files and is no Delta table")
+
+        yield from attempted("table", look)
+
     def run(self, context: Context) -> Outcome:
         options = parse_read(
             source_options(context.server, self.topics, self.pattern, loss="rows", columns=_ARCHIVED),
@@ -122,6 +149,26 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
         if missing and is_table(where):
             missing = [name for name in missing if not is_archived(where, name)]
         Missing(client, context.progress, once=True).tell(missing)
+
+
+def archives_into(table: str, check: CheckContext) -> list[Archive]:
+    """The archives among the checked pipelines that make this table."""
+    uri = place(table).uri
+    archives = [one for one in check.pipelines.values() if isinstance(one, Archive)]
+    return [one for one in archives if place(one.table).uri == uri]
+
+
+def table_mistakes(setting: str, table: str, check: CheckContext) -> Mistakes:
+    """What is wrong with a table that a pipeline reads; it need not exist if an archive makes it."""
+    where = place(table, check.storage)
+
+    def look() -> None:
+        if is_table(where):
+            refuse_other_table(open_table(where), Schema.from_arrow(RECORDS))
+        elif not archives_into(table, check):
+            raise PipelineFailed(f"there is no table at {where.uri}")
+
+    yield from attempted(setting, look)
 
 
 @dataclass(frozen=True)
@@ -315,52 +362,3 @@ def _gaps(wanted: SeqRange, row: dict[str, Any]) -> Iterator[Gap]:
         yield Gap(wanted.topic, wanted.start.epoch, wanted.start.seq + 1, None, row["reason"])
     if row["gap_from"] <= row["gap_to"]:
         yield Gap(wanted.topic, wanted.epoch, row["gap_from"], row["gap_to"], row["reason"])
-
-
-# Both sides of a stretch are in memory at once.
-STRETCH_SEQS = 50_000
-# Everything a record has; the epoch is part of what is asked for.
-_COMPARED = ReadSchema(tuple(name for name in RECORDS.names if name != "epoch"))
-
-
-def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: TopicView, at: Position) -> None:
-    """Raises if a record of the log, up to `at`, is not in the lake just as it is in the log."""
-    files = lake.files()
-    stretches = []
-    for first in range(view.floor, at.seq + 1, STRETCH_SEQS):
-        last = min(first + STRETCH_SEQS - 1, at.seq)
-        holding = tuple(one.path for one in files if may_hold(one, view.name, at.epoch, first, last))
-        stretches.append(Stretch(lake.place, holding, view.name, at.epoch, first, last))
-    # From the server itself: a sealed file may be what is damaged, and gaps are known already.
-    plain = replace(options, loss="ignore", direct=False)
-    found = on_executors(spark, partial(first_difference, plain), stretches)
-    differing = [seq for seq in found if seq is not None]
-    if differing:
-        raise PipelineFailed(
-            f'{lake.path} does not give back seq {differing[0]} of topic "{view.name}" as the log has it, so '
-            f"nothing of this topic was deleted: compare the two before you go on without trim"
-        )
-
-
-def first_difference(options: ReadOptions, stretch: Stretch) -> int | None:
-    """What an executor does. What was deleted from the log since is of no interest."""
-    wanted = SeqRange(stretch.topic, Position(stretch.first - 1, stretch.epoch), stretch.last, stretch.epoch)
-    ranges = read_ranges(options, _COMPARED, ScanFilter(), TaskPartition([wanted]))
-    log = pa.Table.from_batches((batch for _, batch in ranges), _COMPARED.arrow)
-    if not log.num_rows:
-        return None
-    if not stretch.files:
-        return _seq(log, 0)
-    table = stretch.read(_COMPARED.names)
-    table = table.filter(pc.is_in(table["seq"], value_set=log["seq"])).cast(log.schema)
-    if table.equals(log):
-        return None
-    for row, (ours, theirs) in enumerate(zip(log.to_pylist(), table.to_pylist(), strict=False)):
-        if ours != theirs:
-            return _seq(log, row)
-    return _seq(log, min(table.num_rows, log.num_rows - 1))
-
-
-def _seq(log: pa.Table, row: int) -> int:
-    seq: int = log["seq"][row].as_py()
-    return seq

@@ -28,7 +28,15 @@ from pyspark_topics.offsets import ORIGIN, Position, Range, SeqSet, TopicView
 from pyspark_topics.options import ReadOptions, parse_read, source_options
 from pyspark_topics.partition_reader import read_ranges, scan_head
 from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition, planned
-from pyspark_topics.pipelines.context import Context, Outcome, check_table, check_topics
+from pyspark_topics.pipelines.archive import table_mistakes
+from pyspark_topics.pipelines.context import (
+    CheckContext,
+    Context,
+    Mistakes,
+    Outcome,
+    check_table,
+    check_topics,
+)
 from pyspark_topics.pipelines.delta_table import Place
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
@@ -192,6 +200,10 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         if self.topics or self.pattern is not None or self.table is None:
             check_topics(self.topics, self.pattern)
         check_table(self.table)
+
+    def mistakes(self, check: CheckContext) -> Mistakes:
+        if self.table is not None:
+            yield from table_mistakes("table", self.table, check)
 
     def run(self, context: Context) -> Outcome:
         lake = None if self.table is None else Lake.existing(self.table, context.storage)

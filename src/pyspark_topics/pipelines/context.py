@@ -4,14 +4,17 @@ import re
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from pyspark_topics.errors import ForUsers, explain
 from pyspark_topics.options import Server
+from pyspark_topics.payload import VARIANT
 from pyspark_topics.pipelines.delta_table import SCHEMES
 from pyspark_topics.pipelines.progress import Progress
 from pyspark_topics.pipelines.state import StatePath
@@ -61,6 +64,40 @@ class Context:
     @property
     def spark(self) -> SparkSession:
         return self.session()
+
+
+Mistakes = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class CheckContext:
+    """What the check of a pipeline may look at: `mistakes` of a kind yields settings, and what is wrong."""
+
+    name: str
+    server: Server
+    state: StatePath
+    session: Callable[[], SparkSession]
+    storage: Mapping[str, str]
+    # All that are checked together: one of them may make the table of another.
+    pipelines: Mapping[str, "Pipeline"]
+
+
+def attempted(setting: str, attempt: Callable[[], object]) -> list[tuple[str, str]]:
+    """The setting and the error of an attempt that fails; code of the user may be part of it."""
+    try:
+        attempt()
+    except ForUsers as mistake:
+        return [(setting, str(mistake))]
+    except Exception as error:
+        return [(setting, explain(error))]
+    return []
+
+
+def schema_mistakes(text: str | None) -> list[tuple[str, str]]:
+    """What is wrong with the setting `schema`; Spark has to run."""
+    if text is None or text.strip().lower() == VARIANT:
+        return []
+    return attempted("schema", lambda: StructType.fromDDL(text))
 
 
 class Pipeline(Protocol):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -27,7 +28,7 @@ from deltalake.transaction import (
     Transaction,
 )
 
-from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.errors import PipelineFailed, in_a_line
 
 # The format of tables and of state that this version writes, and the only one that it reads.
 FORMAT = "1"
@@ -98,10 +99,8 @@ class Place(Protocol):
         """Commits of the table that lies here survive a power cut."""
         ...
 
-    def make_table(
-        self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
-    ) -> DeltaTable:
-        """Or the one that another writer makes at the same time."""
+    def make_table(self, create: Callable[[str], object]) -> None:
+        """Have `create` make a table here, unless there is one."""
         ...
 
 
@@ -121,25 +120,20 @@ def is_table(where: Place) -> bool:
         raise PipelineFailed(f"cannot look for a table at {where.uri}: {in_a_line(error)}") from error
 
 
-def create_table(
-    uri: str, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+def make_table(
+    where: Place, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> DeltaTable:
-    """Or the one that is there."""
-    return DeltaTable.create(
-        uri,
-        schema,
+    """The table that this made, or the one that another writer made at the same time."""
+    create = partial(
+        DeltaTable.create,
+        schema=schema,
         mode="ignore",
         partition_by=list(partition_by) or None,
         configuration=dict(properties),
         raise_if_key_not_exists=False,
     )
-
-
-def in_a_line(error: BaseException) -> str:
-    """Stores say what is wrong in many lines, in colour: the one that says most."""
-    told = str(error).partition("Debug source:")[0]
-    lines = [line.replace("\x1b[31m↳\x1b[0m", "").strip() for line in told.splitlines()]
-    return " ".join(line for line in lines[:4] if line) or type(error).__name__
+    where.make_table(create)
+    return open_table(where)
 
 
 @dataclass(frozen=True)
@@ -182,10 +176,8 @@ class Folder:
                 os.fsync(commit.fileno())
         sync_folder(str(folder))
 
-    def make_table(
-        self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
-    ) -> DeltaTable:
-        return create_table(self.uri, schema, partition_by, properties)
+    def make_table(self, create: Callable[[str], object]) -> None:
+        create(self.uri)
 
 
 class _LocalSink:
@@ -246,7 +238,7 @@ class Wanted:
 
     def made(self) -> DeltaTable:
         try:
-            table = self.where.make_table(self.columns, self.partition_by, dict(self.properties))
+            table = make_table(self.where, self.columns, self.partition_by, dict(self.properties))
         except Exception as error:
             found = self.found()  # which another writer may have made meanwhile
             if found is None:

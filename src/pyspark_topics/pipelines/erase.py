@@ -24,7 +24,15 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position
-from pyspark_topics.pipelines.context import Context, Outcome, check_pattern, check_table
+from pyspark_topics.pipelines.archive import table_mistakes
+from pyspark_topics.pipelines.context import (
+    CheckContext,
+    Context,
+    Mistakes,
+    Outcome,
+    check_pattern,
+    check_table,
+)
 from pyspark_topics.pipelines.delta_table import Place, place
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
@@ -267,6 +275,10 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
         check_pattern(self.pattern)
         for table in self.tables:
             check_table(table)
+
+    def mistakes(self, check: CheckContext) -> Mistakes:
+        for table in self.tables:
+            yield from table_mistakes("tables", table, check)
 
     def run(self, context: Context) -> Outcome:
         started = datetime.now(UTC)

@@ -7,11 +7,11 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 import pyarrow.parquet as pq
@@ -24,9 +24,6 @@ from pyspark_topics.payload import ENVELOPE, as_records
 from pyspark_topics.pipelines.state import StatePath
 from pyspark_topics.rows import EVENT_TS
 from topics.client import Refused
-
-if TYPE_CHECKING:
-    from pyspark_topics.pipelines.load import Load
 
 _OF_PATTERNS = re.compile(r"[*?\[\]{},\\]")
 _PASSED_OVER = "a name that begins with _ or ., or ends with ._COPYING_"
@@ -93,18 +90,19 @@ class Broken(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How the files of a load are read."""
+    """How a file of a load is read."""
 
-    settings: "Load"
     kind: str
-
-    @classmethod
-    def of(cls, settings: "Load", path: str) -> Self:
-        return cls(settings, settings.format or _kind(path))
+    # As the user gave them: options for Spark's reader, types of columns, expressions for the sink's columns.
+    given: Mapping[str, str]
+    schema: str | None
+    select: Sequence[str]
+    # The topic that the rows go to.
+    into: str
 
     @property
     def options(self) -> dict[str, str]:
-        given = dict(self.settings.options)
+        given = dict(self.given)
         if self.kind == "csv":
             return {**_CSV, **given}
         return {"mode": "FAILFAST", **given} if self.kind == "json" else given
@@ -112,7 +110,7 @@ class FileFormat:
     @property
     def has_lines(self) -> bool:
         """Whether a row is a line, so that a file can grow."""
-        many = {key.lower(): value for key, value in self.settings.options.items()}.get("multiline", "false")
+        many = {key.lower(): value for key, value in self.given.items()}.get("multiline", "false")
         return self.kind in ("json", "csv") and many.lower() != "true"
 
     @property
@@ -145,18 +143,17 @@ class FileFormat:
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         # A file's column `topic` is no target, and its `event_ts` no time unless it was selected as such.
-        envelope = tuple(name for name in ENVELOPE if name != EVENT_TS or self.settings.select)
-        if self.settings.select:
-            frame = frame.selectExpr(*self.settings.select)
-        return as_records(frame, self.settings.into, envelope)
+        envelope = tuple(name for name in ENVELOPE if name != EVENT_TS or self.select)
+        if self.select:
+            frame = frame.selectExpr(*self.select)
+        return as_records(frame, self.into, envelope)
 
     def rows(self, spark: SparkSession, file: str, types: StructType | None = None) -> DataFrame:
-        schema = self.settings.schema
-        wanted = types or (StructType.fromDDL(schema) if schema is not None else None)
+        wanted = types or (StructType.fromDDL(self.schema) if self.schema is not None else None)
         reader, path = spark.read.options(**self.options), literally(file)
         if self.kind == "json" and self.has_lines and wanted is None:
             # A line is a record, as it stands: parsing it would only lose what Spark's types cannot hold.
-            lines = spark.read.options(**self.settings.options).text(path)
+            lines = spark.read.options(**self.given).text(path)
             return lines.where("trim(value) != ''").select(f.col("value").alias("data"))
         if wanted is None:
             return reader.format(self.kind).load(path)
@@ -191,7 +188,7 @@ class FileFormat:
             return None
         if self.kind == "json":
             found = _first_line(path, _why_no_json)
-            if found is not None or self.settings.schema is None:
+            if found is not None or self.schema is None:
                 return found
         schema = self.rows(spark, path).schema.add(_CORRUPT, StringType())
         options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -206,7 +203,7 @@ class FileFormat:
         return _first_line(path, lambda line: "" if line.strip() == text else None)
 
 
-def _kind(path: str) -> str:
+def kind_of(path: str) -> str:
     kind = FORMATS.get(Path(path).suffix.lower())
     if kind is None:
         raise PipelineFailed(
@@ -260,14 +257,14 @@ def _first_line(path: str, why: Callable[[str], str | None]) -> Broken | None:
     return None
 
 
-def why_broken(settings: "Load", spark: SparkSession, path: str, error: Exception) -> Exception:
+def why_broken(form: FileFormat, spark: SparkSession, path: str, error: Exception) -> Exception:
     """What to tell about a file that did not load; an error that has nothing to do with it as it is."""
     sentence = written_for_users(error)
     if (isinstance(error, Refused) and error.status != 400) or "Unreachable: " in str(error):
         return error
     broken = None
     with suppress(Exception):  # it is broken, after all
-        broken = FileFormat.of(settings, path).first_broken(spark, path)
+        broken = form.first_broken(spark, path)
     where = f"{path}, row {broken.row}" if broken is not None else path
     excerpt = f": {broken.text[:EXCERPT]}" if broken is not None else ""
     what = (broken.why if broken is not None else "") or sentence or _said(error, path)

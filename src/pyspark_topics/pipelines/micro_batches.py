@@ -12,15 +12,15 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import SparkContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import BooleanType
@@ -30,7 +30,7 @@ from pyspark_topics.errors import PipelineFailed, TableChanged, written_for_user
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG, LossPolicy, as_rows, as_text, together
 from pyspark_topics.micro_batch_stream import publish_cursors
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, Stored, read_stored, seen_from
-from pyspark_topics.options import WriteOptions
+from pyspark_topics.options import Server, WriteOptions
 from pyspark_topics.partition_reader import ScanReader
 from pyspark_topics.partitions import ScanFilter, SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
@@ -40,9 +40,6 @@ from pyspark_topics.rows import LOSS_COLUMNS, TOMBSTONE, ReadSchema
 from pyspark_topics.session import beside
 from pyspark_topics.writer import Staged, stage_frame
 from topics.client import Client, Refused
-
-if TYPE_CHECKING:
-    from pyspark_topics.pipelines.route import Route
 
 log = logging.getLogger(__name__)
 # How often a running query is asked whether it still runs.
@@ -59,11 +56,40 @@ FINISH_S = 20.0
 ABSENT_EVERY = 10
 
 
+class RunnableRoute(Protocol):
+    """What a route is to its micro-batches."""
+
+    @property
+    def topics(self) -> list[str]: ...
+    @property
+    def into(self) -> str | None: ...
+    @property
+    def losses_into(self) -> str | None: ...
+    @property
+    def errors_into(self) -> str | None: ...
+    @property
+    def schema(self) -> str | None: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def start(self) -> str: ...
+    @property
+    def every_s(self) -> float: ...
+
+    def result(
+        self, spark: SparkSession, sieve: "Sieve", server: Server, storage: Mapping[str, str] | None = None
+    ) -> DataFrame: ...
+
+    def heads(self, context: Context, client: Client) -> Offsets: ...
+
+    def missing(self, names: list[str], context: Context, client: Client) -> list[str]: ...
+
+
 @dataclass
 class RunningRoute:
     """One start of a route, from its checkpoint on."""
 
-    route: "Route"
+    route: RunnableRoute
     context: Context
     client: Client
     # What looks for topics while micro-batches, on a thread of Spark's, use the other one.

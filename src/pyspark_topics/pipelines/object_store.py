@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,12 +20,10 @@ from typing import Any, Self
 
 import obstore
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
 from obstore import store as stores
 from obstore.exceptions import AlreadyExistsError, UnknownConfigurationKeyError
 
-from pyspark_topics.errors import PipelineFailed, did_you_mean
-from pyspark_topics.pipelines.delta_table import Sink, create_table, in_a_line, open_table
+from pyspark_topics.errors import PipelineFailed, did_you_mean, in_a_line
 
 _FIRST_COMMIT = f"_delta_log/{0:020}.json"
 _PROBES = "_topics_probe"
@@ -68,7 +66,7 @@ class Bucket:
     def beside(self, suffix: str) -> Self:
         return type(self)(self.uri + suffix, self.options)
 
-    def create(self, name: str) -> Sink:
+    def create(self, name: str) -> "_Put":
         return _Put(self, name)
 
     def source(self, name: str) -> pa.NativeFile:
@@ -128,17 +126,14 @@ class Bucket:
         with self.told("write to"):
             obstore.put(self.store, name, content, use_multipart=False)
 
-    def make_table(
-        self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
-    ) -> DeltaTable:
-        """Made on this machine, which comes to one put: in a store delta-rs would take a dozen requests."""
+    def make_table(self, create: Callable[[str], object]) -> None:
+        """Make the table in a folder and put its first commit: delta-rs would need a dozen requests."""
         with tempfile.TemporaryDirectory() as folder:
-            create_table(folder, schema, partition_by, properties)
+            create(folder)
             actions = map(json.loads, Path(folder, _FIRST_COMMIT).read_text().splitlines())
             commit = "\n".join(json.dumps(_without_location(one)) for one in actions)
         with self.told("write to"), suppress(AlreadyExistsError):
             obstore.put(self.store, _FIRST_COMMIT, commit.encode(), mode="create")
-        return open_table(self)
 
     # --- notes --------------------------------------------------------------------------------------------
 

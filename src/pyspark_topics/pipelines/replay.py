@@ -6,6 +6,7 @@
 What the lake knows to be lost in that range is announced in the topic, as records like those of a route.
 """
 
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -20,9 +21,10 @@ import pyarrow.dataset as ds
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import as_rows, as_text
 from pyspark_topics.options import WriteOptions, parse_timestamp
-from pyspark_topics.pipelines.context import Context, Outcome, check_name, check_table
-from pyspark_topics.pipelines.delta_table import Place
-from pyspark_topics.pipelines.lake import Gap, Lake
+from pyspark_topics.pipelines.archive import archives_into, table_mistakes
+from pyspark_topics.pipelines.context import CheckContext, Context, Mistakes, Outcome, check_name, check_table
+from pyspark_topics.pipelines.delta_table import Place, is_table, place
+from pyspark_topics.pipelines.lake import Gap, Lake, is_archived
 from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold
 from pyspark_topics.pipelines.state import Job
 from pyspark_topics.rows import TIMESTAMP, with_event_ts
@@ -73,6 +75,20 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("until is not behind since: there is nothing to replay")
         if self.rate < 0:
             raise ValueError("rate has to be 0 or more")
+
+    def mistakes(self, check: CheckContext) -> Mistakes:
+        mistakes = list(table_mistakes("table", self.table, check))
+        yield from mistakes
+        if not mistakes and not self._will_be_archived(check):
+            yield "topic", f'{self.table} holds nothing of topic "{self.topic}"'
+
+    def _will_be_archived(self, check: CheckContext) -> bool:
+        """Whether the table has the topic, now or after an archive of the checked pipelines has run."""
+        where = place(self.table, check.storage)
+        return any(
+            self.topic in archive.topics or re.fullmatch(archive.pattern or "", self.topic)
+            for archive in archives_into(self.table, check)
+        ) or (is_table(where) and is_archived(where, self.topic))
 
     def run(self, context: Context) -> Outcome:
         lake = Lake.existing(self.table, context.storage)

@@ -20,20 +20,26 @@ from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
-from pyspark_topics.options import Server, parse_read, source_options
+from pyspark_topics.options import Server, WriteOptions, parse_read, source_options
 from pyspark_topics.payload import MALFORMED, as_records, parse_data
 from pyspark_topics.pipelines.context import (
+    CheckContext,
     Context,
+    Mistakes,
     Outcome,
+    attempted,
     check_name,
     check_not_read,
     check_table,
     check_topics,
     load_function,
+    schema_mistakes,
 )
 from pyspark_topics.pipelines.joined import read_table
 from pyspark_topics.pipelines.micro_batches import RunningRoute, Sieve
-from pyspark_topics.rows import EVENT_TS
+from pyspark_topics.pipelines.state import Checkpoint, StoredPath
+from pyspark_topics.rows import EVENT_TS, Rows, spark_schema
+from pyspark_topics.session import beside
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
@@ -160,6 +166,35 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if self.every_s < 0 or self.max_records <= 0:
             raise ValueError("every_s has to be 0 or more, max_records above 0")
 
+    def mistakes(self, check: CheckContext) -> Mistakes:
+        if isinstance(check.state, StoredPath):  # Spark has to reach the object store
+            checkpoint = partial(Checkpoint, check.state / check.name, check.session())
+            yield from attempted("state", checkpoint)
+        spark = beside(check.session())
+        mistakes = schema_mistakes(self.schema)
+        for name, path in self.tables.items():
+            mistakes += attempted(f"tables.{name}", partial(read_table, spark, path, check.storage))
+        mistakes = mistakes or self._time_mistakes(spark, check.server)
+        if not mistakes:
+
+            def look() -> None:
+                result = self.result(spark, Sieve(spark.sparkContext), check.server, check.storage)
+                Rows.of(result.schema, WriteOptions(check.server, self.into))
+                _refuse_unsupported(spark, result, self.mode)
+
+            mistakes = attempted("sql" if self.sql is not None else "python", look)
+        yield from mistakes
+
+    def _time_mistakes(self, spark: SparkSession, server: Server) -> list[tuple[str, str]]:
+        """The settings of time, tried without the query, so that the right one of them is named."""
+        if self.event_ts is None and self.watermark is None:
+            return []
+        columns = parse_read({**server.options, "subscribe": "any", "loss": "ignore"})
+        none = spark.createDataFrame([], spark_schema(columns))
+        return attempted("event_ts", lambda: prepared(none, self.schema, None, self.event_ts)) or attempted(
+            "watermark", lambda: prepared(none, self.schema, self.watermark, self.event_ts).schema
+        )
+
     def run(self, context: Context) -> Outcome:
         with context.server.client() as client, context.server.client() as looking:
             run = RunningRoute(self, context, client, looking)
@@ -235,3 +270,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         for name, path in self.tables.items():
             makers[name] = partial(read_table, spark, path, storage)
         return Views(makers)
+
+
+def _refuse_unsupported(spark: SparkSession, result: DataFrame, mode: str) -> None:
+    """Have Spark check what it otherwise finds when the query starts, such as an aggregate's output mode."""
+    package = spark._jvm.org.apache.spark.sql
+    asked = getattr(package.streaming.OutputMode, mode.capitalize())()
+    plan = result._jdf.queryExecution().analyzed()
+    package.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, asked)

@@ -1,7 +1,6 @@
 """Runs pipelines side by side: a thread each, one Spark session for all, one place that shows progress."""
 
 import logging
-import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from typing import Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pyspark_topics.errors import written_for_users
+from pyspark_topics.errors import explain, has_trace, written_for_users
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines.context import MOST_STARTING, Context, Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures, Progress, Reports
@@ -135,7 +134,7 @@ class _Worker:
         sentence = written_for_users(error)
         if sentence is None and self._runner.spark_is_gone():
             sentence = "Spark has ended; spark.log in the folder of the pipelines' state may say why"
-        if sentence is None and isinstance(error, PySparkException) and _TRACE not in str(error):
+        if sentence is None and isinstance(error, PySparkException) and not has_trace(error):
             sentence = explain(error)  # Spark on a query that cannot be run; no code of ours is in it
         if sentence is None:
             # A defect: it shows its trace.
@@ -143,19 +142,3 @@ class _Worker:
         why = sentence or explain(error)
         self.progress.say("failed", why)
         return Outcome(ok=False, facts={"error": why})
-
-
-def explain(error: BaseException) -> str:
-    """One line for anything else: the last Python error inside it, or its beginning."""
-    text = str(error).strip()
-    inside = text.rpartition(_TRACE)[2].splitlines()
-    raised = [line.strip() for line in inside if _RAISED.match(line.strip())]
-    if raised and raised[0] != text:
-        return raised[0]
-    first, *others = text.splitlines() or [type(error).__name__]
-    # What the JVM raised stands behind the line that says who called it.
-    return others[0].removeprefix(": ") if others and others[0].startswith(": ") else first
-
-
-_TRACE = "Traceback (most recent call last):"
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")

@@ -8,7 +8,8 @@ import pytest
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines import Load
-from pyspark_topics.pipelines.load import Loaded, refuse_strangers
+from pyspark_topics.pipelines.load import refuse_strangers
+from pyspark_topics.pipelines.load_notes import Loaded
 
 
 def test_a_file_is_taken_again_once_in_a_run(tmp_path: Path) -> None:

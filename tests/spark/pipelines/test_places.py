@@ -17,9 +17,9 @@ from deltalake import Schema
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import object_store
-from pyspark_topics.pipelines.delta_table import MARK, Collision, Place, place
+from pyspark_topics.pipelines.delta_table import MARK, Collision, Place, make_table, place
 from pyspark_topics.pipelines.lake import Gap, Lake
-from pyspark_topics.pipelines.load import Loaded
+from pyspark_topics.pipelines.load_notes import Loaded
 from pyspark_topics.pipelines.object_store import Bucket
 from pyspark_topics.pipelines.parquet import Stretch, read_file, write_files
 from pyspark_topics.pipelines.state import Job, state_path
@@ -93,10 +93,10 @@ def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:
 
 def test_a_table_is_made_once_and_says_nothing_of_the_machine_that_made_it(where: Place) -> None:
     columns = Schema.from_arrow(RECORDS)
-    made = where.make_table(columns, ("topic",), MARK)
+    made = make_table(where, columns, ("topic",), MARK)
     assert made.metadata().partition_columns == ["topic"]
     assert made.metadata().configuration == MARK
-    again = where.make_table(columns, (), {})
+    again = make_table(where, columns, (), {})
     assert again.metadata().id == made.metadata().id
     assert again.version() == 0
     if isinstance(where, Bucket):
