@@ -19,7 +19,7 @@ from benchmarks.payloads import FILLER
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines import Archive
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.object_store import Bucket
+from pyspark_topics.pipelines.object_store import ObjectStore
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.session import spark_session
 
@@ -153,7 +153,7 @@ def archive(
 def puts(spark: SparkSession, table: str, target: str, storage: dict[str, str]) -> Any:
     """Seconds that the files of a table take as they are, from as many threads as an archive has tasks."""
     contents = [(one.path, (Path(table) / one.path).read_bytes()) for one in Lake(table).files()]
-    store = Bucket(target, tuple(storage.items()))
+    store = ObjectStore(target, tuple(storage.items()))
     started = time.perf_counter()
     with ThreadPoolExecutor(spark.sparkContext.defaultParallelism) as threads:
         list(threads.map(lambda one: store.write(*one), contents))

@@ -22,11 +22,11 @@ from pyspark_topics.errors import OptionError, PipelineFailed
 from pyspark_topics.loss import RECREATED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, Position, TopicView
 from pyspark_topics.options import STORAGE, ReadOptions
-from pyspark_topics.partitions import ScanFilter, SeqRange, Shelf
-from pyspark_topics.pipelines.delta_table import place
+from pyspark_topics.partitions import ArchivedRange, ScanFilter, SeqRange
+from pyspark_topics.pipelines.delta_table import location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.object_store import unknown_options
-from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold
+from pyspark_topics.pipelines.parquet import DataFile, TableRange, may_hold
 from pyspark_topics.rows import LOSS_COLUMNS, TIMESTAMP, ReadSchema
 from topics.client import Client, Refused
 
@@ -83,16 +83,16 @@ class Archived:
                 continue
             view = self._views.get(one.topic)
             floor = view.floor if view is not None and view.epoch == one.epoch else _NOWHERE
-            shelf = self.shelf(one.topic, one.epoch)
-            last = max(min(shelf.reached, floor - 1, one.to_seq), one.start.seq)
+            archived_range = self.archived_range(one.topic, one.epoch)
+            last = max(min(archived_range.reached, floor - 1, one.to_seq), one.start.seq)
             if last > one.start.seq:
                 expected = min(one.weight, last - one.start.seq)
-                yield replace(one, to_seq=last, weight=expected, shelf=shelf)
+                yield replace(one, to_seq=last, weight=expected, archived_range=archived_range)
             if last < one.to_seq:
                 left = one.to_seq - max(last, floor - 1) if floor <= one.to_seq else 0
                 yield replace(one, start=Position(last, one.epoch), weight=min(one.weight, left))
 
-    def shelf(self, topic: str, epoch: int) -> Shelf:
+    def archived_range(self, topic: str, epoch: int) -> ArchivedRange:
         reached = self._lake.archived(topic, epoch) or ORIGIN
         held = self._holding(topic, epoch, ORIGIN, reached)
         files = sorted((one.low["seq"], one.high["seq"], one.path) for one in held)
@@ -101,11 +101,11 @@ class Archived:
             for gap in self._lake.all_gaps()
             if (gap.topic, gap.epoch) == (topic, epoch) and gap.gap_to is not None
         ]
-        return Shelf(reached, tuple(files), tuple(sorted(gaps)))
+        return ArchivedRange(reached, tuple(files), tuple(sorted(gaps)))
 
 
 @dataclass
-class TableReader:
+class ArchiveReader:
     """Stretches of the table, in the schema of the read."""
 
     options: ReadOptions
@@ -114,21 +114,21 @@ class TableReader:
     filter: ScanFilter
 
     def read(self, wanted: SeqRange) -> Iterator[pa.RecordBatch]:
-        assert wanted.shelf is not None
+        assert wanted.archived_range is not None
         assert self.options.archive is not None
-        where = place(self.options.archive, self.options.storage)
+        where = location(self.options.archive, self.options.storage)
         first, last = wanted.start.seq + 1, wanted.to_seq
-        for begin, end, reason in wanted.shelf.gaps:
+        for begin, end, reason in wanted.archived_range.gaps:
             if begin <= last and end >= first:
                 row = self.loss.announce(wanted.topic, max(begin, first), min(end, last), reason)
                 if row is not None:
                     yield row
-        for low, high, name in wanted.shelf.files:
+        for low, high, name in wanted.archived_range.files:
             if low <= last and high >= first:
-                stretch = Stretch(where, (name,), wanted.topic, wanted.epoch, first, last)
+                stretch = TableRange(where, (name,), wanted.topic, wanted.epoch, first, last)
                 yield from self._rows(wanted.topic, stretch)
 
-    def _rows(self, topic: str, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def _rows(self, topic: str, stretch: TableRange) -> Iterator[pa.RecordBatch]:
         columns = self.schema.stored
         needed = dict.fromkeys([*columns, "seq", *(["node", "tag", "ts"] if self._is_filtered else [])])
         for part in stretch.parts(list(needed), _chosen(self.filter)):
@@ -169,7 +169,7 @@ class UnionReader:
     filter: ScanFilter
 
     def __post_init__(self) -> None:
-        self._table = TableReader(self.options, self.schema, self.loss, self.filter)
+        self._table = ArchiveReader(self.options, self.schema, self.loss, self.filter)
         self._archived: Archived | None = None
         # Where the log began when that was asked, and whether that was after what was scanned last.
         self._floor = ORIGIN
@@ -239,7 +239,7 @@ class UnionReader:
         self, wanted: SeqRange, at: int, gap_from: int, gap_to: int, reason: str
     ) -> Iterator[pa.RecordBatch]:
         """What the log announces as lost may be in the table."""
-        reached = self._shelf(wanted, gap_to).reached if gap_from <= gap_to else ORIGIN
+        reached = self._archived_range(wanted, gap_to).reached if gap_from <= gap_to else ORIGIN
         last = max(min(reached, gap_to), gap_from - 1)
         yield from self._passed(wanted, at + 1, gap_from - 1)
         yield from self._stored(wanted, gap_from, last)
@@ -251,21 +251,23 @@ class UnionReader:
     def _stored(self, wanted: SeqRange, first: int, last: int) -> Iterator[pa.RecordBatch]:
         if first > last:
             return
-        shelf = self._shelf(wanted, last)
-        end = min(last, shelf.reached)
+        archived_range = self._archived_range(wanted, last)
+        end = min(last, archived_range.reached)
         if first <= end:
             start = Position(first - 1, wanted.epoch)
-            yield from self._table.read(replace(wanted, start=start, to_seq=end, run=None, shelf=shelf))
+            yield from self._table.read(
+                replace(wanted, start=start, to_seq=end, run=None, archived_range=archived_range)
+            )
 
-    def _shelf(self, wanted: SeqRange, up_to: int) -> Shelf:
+    def _archived_range(self, wanted: SeqRange, up_to: int) -> ArchivedRange:
         """The table as it is now: what was trimmed was committed before."""
         if self._archived is None:
             self._archived = Archived(self.options)
-        shelf = self._archived.shelf(wanted.topic, wanted.epoch)
-        if shelf.reached < up_to:
+        archived_range = self._archived.archived_range(wanted.topic, wanted.epoch)
+        if archived_range.reached < up_to:
             self._archived.look({})
-            shelf = self._archived.shelf(wanted.topic, wanted.epoch)
-        return shelf
+            archived_range = self._archived.archived_range(wanted.topic, wanted.epoch)
+        return archived_range
 
 
 def existing(options: ReadOptions) -> Archived:

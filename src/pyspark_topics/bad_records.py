@@ -40,7 +40,7 @@ IS_NULL = "is NULL"
 
 
 @dataclass(frozen=True)
-class Misfits:
+class BadRecords:
     """Where rows go that are no record, and in whose name."""
 
     into: str
@@ -129,13 +129,13 @@ def _compact(text: str, enough: int) -> int:
     return size if size <= enough else len(msgspec.json.format(text, indent=-1).encode())
 
 
-def unfit_records(
+def records_against_schema(
     spark: SparkSession,
     client: Client,
     server: Server,
     schema: str,
     ranges: list[SeqRange],
-    misfits: Misfits,
+    bad_records: BadRecords,
 ) -> DataFrame | None:
     """As the sink takes them, a record for each; None if there is nothing to read."""
     ends = _ends(client, server, ranges)
@@ -156,7 +156,7 @@ def unfit_records(
     parsed = parse_data(records.where(~f.coalesce(handed_on, f.lit(False))), schema)
     fields = {
         "kind": f.lit(KIND),
-        "pipeline": f.lit(misfits.pipeline),
+        "pipeline": f.lit(bad_records.pipeline),
         "reason": f.lit(f"it does not fit the schema: {schema}"),
         "topic": f.col("topic"),
         "seq": f.col("seq"),

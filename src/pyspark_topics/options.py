@@ -63,7 +63,7 @@ class Server:
         return {"url": self.url, **({} if self.api_key is None else {"apiKey": self.api_key})}
 
 
-class _Reader:
+class _OptionReader:
     """Takes options one by one, by the name the user knows."""
 
     def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...], verb: str) -> None:
@@ -290,7 +290,7 @@ WRITE = (*_COMMON, "topic", "txnAppId", "txnVersion")
 
 def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
     """`streaming` is None where Spark asks for the schema and does not say yet for what."""
-    reader = _Reader(options, READ, "read")
+    reader = _OptionReader(options, READ, "read")
     if streaming is not None:
         _check_kind(reader, streaming)
     if reader.has("subscribe") == reader.has("subscribePattern"):
@@ -307,7 +307,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
     return ReadOptions(server=server, **given)
 
 
-def _storage(reader: _Reader) -> dict[str, str]:
+def _storage(reader: _OptionReader) -> dict[str, str]:
     if not reader.has("archive"):
         if reader.storage:
             name = f"{STORAGE}{next(iter(reader.storage))}"
@@ -327,7 +327,7 @@ def _storage(reader: _Reader) -> dict[str, str]:
 _HOW = ("Offsets", "Timestamp", "OffsetsByTimestamp")
 
 
-def _check_trigger(reader: _Reader) -> None:
+def _check_trigger(reader: _OptionReader) -> None:
     if reader.has("maxTriggerDelay") and not reader.has("minOffsetsPerTrigger"):
         raise OptionError(
             'option "maxTriggerDelay" says how long to wait for "minOffsetsPerTrigger": give that'
@@ -337,7 +337,7 @@ def _check_trigger(reader: _Reader) -> None:
         raise OptionError('option "minOffsetsPerTrigger" is above "maxOffsetsPerTrigger"')
 
 
-def _check_kind(reader: _Reader, streaming: bool) -> None:
+def _check_kind(reader: _OptionReader, streaming: bool) -> None:
     kind, other = ("streaming", "batch") if streaming else ("batch", "streaming")
     for name in BATCH_ONLY if streaming else STREAM_ONLY:
         if reader.has(name):
@@ -348,7 +348,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     for key in options:
         if key.lower() in OF_VIEWS:
             raise OptionError(f"{_unknown(key, WRITE, 'write')}. {INTO_A_VIEW}")
-    reader = _Reader(options, WRITE, "write")
+    reader = _OptionReader(options, WRITE, "write")
     name, version = reader.text("txnAppId"), reader.parsed("txnVersion", _version)
     if (name is None) != (version is None):
         raise OptionError('options "txnAppId" and "txnVersion" go together: the version numbers the batches')

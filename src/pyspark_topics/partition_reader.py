@@ -63,17 +63,17 @@ def _from_both(
 ) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
     """The same where what is gone from the log comes from the table of an archive."""
     # Loaded where it is needed: tables are read by pipelines, and these read topics.
-    from pyspark_topics.archived import TableReader, UnionReader
+    from pyspark_topics.archived import ArchiveReader, UnionReader
 
     loss = LossPolicy(options.loss, schema)
-    table = TableReader(options, schema, loss, chosen)
+    table = ArchiveReader(options, schema, loss, chosen)
     # Whatever the reader does with loss, it may not be one.
     log_alone = replace(options, archive=None, loss="rows")
     with options.server.client() as client:
         client.expect(partition.homes)
         union = UnionReader(client, options, schema, loss, chosen)
         for one in partition.ranges:
-            if one.shelf is not None:
+            if one.archived_range is not None:
                 batches = table.read(one)
             else:
                 part = TaskPartition([one])

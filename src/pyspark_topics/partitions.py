@@ -51,7 +51,7 @@ class SealedRun:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ArchivedRange:
     """What the table of an archive has of one life of a topic."""
 
     # Up to here.
@@ -78,7 +78,7 @@ class SeqRange:
     # The run all of it lies in, for readers that see the file.
     run: SealedRun | None = None
     # Where all of it comes from the table of an archive.
-    shelf: Shelf | None = None
+    archived_range: ArchivedRange | None = None
     # The server that has the topic, where there are several.
     server: str = ""
     # Where the earlier life that `start` is in ended, as far as that is known.
@@ -270,9 +270,9 @@ def planned(client: Client, ranges: list[SeqRange], options: ReadOptions) -> Ite
 
 def plan(files: SealedFiles, ranges: list[SeqRange], options: ReadOptions) -> list[TaskPartition]:
     home = files.client.home
-    shelved = [one for one in ranges if one.shelf is not None]
-    logged = [one for one in ranges if one.shelf is None]
-    tasks = split([*shelved, *(files.along(logged) if options.direct else logged)], options)
+    from_archive = [one for one in ranges if one.archived_range is not None]
+    logged = [one for one in ranges if one.archived_range is None]
+    tasks = split([*from_archive, *(files.along(logged) if options.direct else logged)], options)
     if len(options.server.urls) > 1:
         for task in tasks:
             task.ranges = [replace(one, server=home(one.topic)) for one in task.ranges]

@@ -143,11 +143,11 @@ class ReadSchema:
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
-class _Meta(msgspec.Struct):
+class _TimedMeta(msgspec.Struct):
     event_ts: msgspec.Raw = msgspec.Raw(b"")
 
 
-_decode = msgspec.json.Decoder(_Meta).decode
+_decode = msgspec.json.Decoder(_TimedMeta).decode
 _NONE = pa.scalar(None, pa.string())
 
 
@@ -209,7 +209,7 @@ _NESTED = (types.StructType, types.MapType, types.ArrayType, types.VariantType)
 
 
 @dataclass(frozen=True)
-class Rows:
+class SinkRows:
     """How to turn Spark's batches into what a stage takes."""
 
     names: tuple[str, ...]

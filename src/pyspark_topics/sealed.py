@@ -66,7 +66,7 @@ class SegmentReader:
     def _needed(self, entry: RunEntry) -> dict[str, Place]:
         """The stored columns that the wanted ones are made of: nothing else of the file is touched."""
         needed = {"ts", *(part for name in self.schema.stored for part in _MADE_OF[name])}
-        return {name: place for name, place in entry.columns.items() if name in needed}
+        return {name: location for name, location in entry.columns.items() if name in needed}
 
     def read(self, wanted: SeqRange) -> Iterator[pa.RecordBatch]:
         run = wanted.run

@@ -24,10 +24,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
-from pyspark_topics.bad_records import IS_NULL, Misfits, wrong
+from pyspark_topics.bad_records import IS_NULL, BadRecords, wrong
 from pyspark_topics.errors import BadRow, BatchTooLarge, NotRepeatable, OptionError
 from pyspark_topics.options import WriteOptions
-from pyspark_topics.rows import Rows
+from pyspark_topics.rows import SinkRows
 from topics.client import Client, Refused, TopicsError
 
 # Parts of about this size: far below the server's limit for a body, large enough not to count.
@@ -113,10 +113,10 @@ class Stager:
     """What tasks do with the rows of a frame."""
 
     options: WriteOptions
-    rows: Rows
+    rows: SinkRows
     stage: str = field(default_factory=lambda: uuid.uuid4().hex)
     # Where rows go that are no record; None: they are an error.
-    misfits: Misfits | None = None
+    bad_records: BadRecords | None = None
 
     def stage_rows(self, batches: Iterable[pa.RecordBatch], suffix: str = "") -> Staged:
         task = _task()
@@ -130,8 +130,8 @@ class Stager:
         row = 0
         for batch in batches:
             good, plain = batch, self.rows.plain(batch)
-            if self.misfits is not None:
-                good, plain = self._sifted(self.misfits, batch, plain, staged)
+            if self.bad_records is not None:
+                good, plain = self._sifted(self.bad_records, batch, plain, staged)
             try:
                 yield self.rows.timed(plain, good)
             except BadRow as bad:
@@ -145,7 +145,7 @@ class Stager:
             row += batch.num_rows
 
     def _sifted(
-        self, misfits: Misfits, batch: pa.RecordBatch, plain: pa.RecordBatch, staged: Staged
+        self, bad_records: BadRecords, batch: pa.RecordBatch, plain: pa.RecordBatch, staged: Staged
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         found = wrong(plain, self.rows.has_target)
         if not found:
@@ -153,24 +153,24 @@ class Stager:
         rows = [(why, batch.slice(row, 1).to_pylist()[0]) for row, why in found.items()]
         with self.options.server.client() as client:
             name = f"{_task().taskAttemptId()}-errors-{staged.errors}"
-            staged.put(client, name, [misfits.records(rows)], misfits.into)
+            staged.put(client, name, [bad_records.records(rows)], bad_records.into)
         staged.errors += len(found)
         keep = pa.array([row not in found for row in range(batch.num_rows)])
         return batch.filter(keep), plain.filter(keep)
 
 
 def stage_frame(
-    frame: DataFrame, options: WriteOptions, misfits: Misfits | None = None, stage: str | None = None
+    frame: DataFrame, options: WriteOptions, bad_records: BadRecords | None = None, stage: str | None = None
 ) -> Staged:
     """All rows of a frame, for one commit; `stage` is one that has parts of this commit already."""
-    stager = Stager(options, Rows.of(frame.schema, options), stage or uuid.uuid4().hex, misfits)
+    stager = Stager(options, SinkRows.of(frame.schema, options), stage or uuid.uuid4().hex, bad_records)
     reports = _map_in_arrow(frame, partial(_stage_partition, stager)).collect()
     return joined(stager.stage, map(_staged, reports))
 
 
 def stage_steps(frame: DataFrame, options: WriteOptions, commit_bytes: int) -> RDD[Staged]:
     """For each partition of a frame, when it is asked for: stages small enough for a commit, in order."""
-    stager = Stager(options, Rows.of(frame.schema, options))
+    stager = Stager(options, SinkRows.of(frame.schema, options))
     return _map_in_arrow(frame, partial(_stage_in_steps, stager, commit_bytes)).rdd.map(_staged)
 
 
@@ -261,7 +261,7 @@ class SinkWriter:
         if overwrite:
             raise OptionError(f"a topic cannot be overwritten, only appended to: use {self.appending}")
         self.options = options
-        self.stager = Stager(options, Rows.of(schema, options))
+        self.stager = Stager(options, SinkRows.of(schema, options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self.stager.stage_rows(iterator)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_topics.archived import Archived, UnionReader
 from pyspark_topics.batch import BatchReader
-from pyspark_topics.errors import OptionError, RecordsLost
+from pyspark_topics.errors import LossRefused, OptionError
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.micro_batch_stream import StreamReader
 from pyspark_topics.offsets import Offsets, Position
@@ -47,7 +47,7 @@ class Archive:
         since: Offsets = {} if at is None else {self.topic: at}
         end = {self.topic: Position(seq, state["epoch"])}
         reading = options(self.server, self.topic, columns=COLUMNS, direct="never")
-        target = Target(self.lake.place, self.lake.columns, PLAIN, 1 << 20)
+        target = Target(self.lake.location, self.lake.columns, PLAIN, 1 << 20)
         part = TaskPartition(ranges_between(since, end, {}))
         written = write_task(reading, target, part)
         self.lake.commit(written.files, since, end, written.gaps)
@@ -145,7 +145,7 @@ def test_gaps_of_both_are_announced_once(archive: Archive) -> None:
     assert seqs(found) == [3, 4, 9, 10, 11, 12]
     assert gaps(found) == [(1, 2, "cap"), (5, 8, "cap")]
     assert gaps(rows(union(archive, startingOffsets=f'{{"{topic}": 1}}')))[0] == (2, 2, "cap")
-    with pytest.raises(RecordsLost, match="seqs 1 to 2"):
+    with pytest.raises(LossRefused, match="seqs 1 to 2"):
         rows(union(archive, loss="fail"))
     # What was evicted and is archived is not lost.
     assert gaps(rows(union(archive, startingOffsets=f'{{"{topic}": 2}}'))) == [(5, 8, "cap")]
@@ -250,7 +250,7 @@ def test_the_table_is_shared_out_over_tasks(archive: Archive) -> None:
     archive.up_to(60)
     tasks = union(archive, minPartitions="5").partitions()
     assert len(tasks) >= 5
-    assert [one.shelf is not None for task in tasks for one in task.ranges].count(True) >= 3
+    assert [one.archived_range is not None for task in tasks for one in task.ranges].count(True) >= 3
 
 
 def test_mistakes_are_one_sentence(server: Server, tmp_path: Path) -> None:

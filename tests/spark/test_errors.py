@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_topics import errors
-from pyspark_topics.errors import BatchTooLarge, ForUsers, PipelineFailed, RecordsLost, written_for_users
+from pyspark_topics.errors import BatchTooLarge, ForUsers, LossRefused, PipelineFailed, written_for_users
 from topics.client import Refused, TopicsError, Unreachable
 
 OURS = [kind for kind in vars(errors).values() if isinstance(kind, type) and ForUsers in kind.__bases__]
@@ -24,7 +24,7 @@ def test_our_own_errors_speak_for_themselves() -> None:
     assert written_for_users(PipelineFailed("no space")) == "no space"
     assert written_for_users(BatchTooLarge("too much")) == "too much"
     assert written_for_users(TopicsError("not now")) == "not now"
-    assert 'startingOffsets = {"a": 2}' in (written_for_users(RecordsLost("a", 1, 2, "cap")) or "")
+    assert 'startingOffsets = {"a": 2}' in (written_for_users(LossRefused("a", 1, 2, "cap")) or "")
 
 
 def test_what_was_not_foreseen_is_not_for_users() -> None:

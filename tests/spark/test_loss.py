@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyspark_topics.errors import RecordsLost
+from pyspark_topics.errors import LossRefused
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.rows import ReadSchema
 
@@ -23,9 +23,9 @@ def test_a_read_without_those_columns_has_no_such_rows() -> None:
 
 
 def test_a_read_may_rather_end() -> None:
-    with pytest.raises(RecordsLost, match=r"lost seqs 3 to 5 \(cap\) before they were read"):
+    with pytest.raises(LossRefused, match=r"lost seqs 3 to 5 \(cap\) before they were read"):
         LossPolicy("fail", ROWS).announce("t", 3, 5, "cap")
-    with pytest.raises(RecordsLost, match=r"is not the one that was read before \(recreated\)"):
+    with pytest.raises(LossRefused, match=r"is not the one that was read before \(recreated\)"):
         LossPolicy("fail", ROWS).announce("t", 6, 5, "recreated")
-    with pytest.raises(RecordsLost, match=r"begins anew; seqs 6 to 9 were not read.*\{\"t\": 0\}"):
+    with pytest.raises(LossRefused, match=r"begins anew; seqs 6 to 9 were not read.*\{\"t\": 0\}"):
         LossPolicy("fail", ROWS).announce("t", 6, 9, "recreated")

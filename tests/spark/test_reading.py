@@ -23,7 +23,7 @@ from topics.client import Client
 
 SCHEMA = ReadSchema(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason"))
 SEEDS = range(12)
-Rows = list[dict[str, Any]]
+SinkRows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ class Reader:
         ]
         self.tasks = [TaskPartition(shortened)]
 
-    def rows(self) -> Rows:
+    def rows(self) -> SinkRows:
         self._client.close()
         return [
             row
@@ -92,11 +92,11 @@ class Reader:
         ]
 
 
-def records(rows: Rows) -> list[tuple[int, str | None, str]]:
+def records(rows: SinkRows) -> list[tuple[int, str | None, str]]:
     return [(row["seq"], row["tag"], row["data"]) for row in rows if row["kind"] == "record"]
 
 
-def gaps(rows: Rows) -> list[tuple[int, int, str]]:
+def gaps(rows: SinkRows) -> list[tuple[int, int, str]]:
     return [(row["gap_from"], row["gap_to"], row["reason"]) for row in rows if row["kind"] == "tombstone"]
 
 

@@ -21,7 +21,7 @@ from tests.spark.wiretap import Wiretap
 from topics.client import Client, Refused, Unreachable
 
 SCHEMA = ReadSchema(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason"))
-Rows = list[dict[str, Any]]
+SinkRows = list[dict[str, Any]]
 
 
 def batches(url: str, topic: str, start: Position, end: Position, **extra: Any) -> Iterator[pa.RecordBatch]:
@@ -30,7 +30,7 @@ def batches(url: str, topic: str, start: Position, end: Position, **extra: Any) 
         yield from reader.read(SeqRange(topic, start, end.seq, end.epoch))
 
 
-def rows(url: str, topic: str, start: Position, end: Position, **extra: Any) -> Rows:
+def rows(url: str, topic: str, start: Position, end: Position, **extra: Any) -> SinkRows:
     return [row for batch in batches(url, topic, start, end, **extra) for row in batch.to_pylist()]
 
 
@@ -39,11 +39,11 @@ def whole(server: Server, topic: str) -> tuple[Position, Position]:
     return Position(0, state["epoch"]), Position(state["head_seq"], state["epoch"])
 
 
-def seqs(found: Rows) -> list[int]:
+def seqs(found: SinkRows) -> list[int]:
     return [row["seq"] for row in found if row["kind"] == "record"]
 
 
-def gaps(found: Rows) -> list[tuple[int, int, str]]:
+def gaps(found: SinkRows) -> list[tuple[int, int, str]]:
     return [(row["gap_from"], row["gap_to"], row["reason"]) for row in found if row["kind"] == "tombstone"]
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_key_is_refused_with_a_hint(start_server: Callable[..., Server])
 LONG = 40_000
 
 
-def interrupted(server: Server, topic: str, interruption: Callable[[], None]) -> Rows:
+def interrupted(server: Server, topic: str, interruption: Callable[[], None]) -> SinkRows:
     """The rows of a read in the middle of which something happens: far more than any buffer takes."""
     for _ in range(0, LONG, 5000):
         server.append(topic, *["x" * 1000] * 5000)

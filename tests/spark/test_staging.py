@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_topics import writer
 from pyspark_topics.errors import BadRow
 from pyspark_topics.options import Server, WriteOptions
-from pyspark_topics.rows import Rows
+from pyspark_topics.rows import SinkRows
 from pyspark_topics.writer import Staged, Stager, gathered, joined, send
 from tests.support import ServerProcess
 from topics.client import Client
@@ -106,6 +106,6 @@ def test_a_row_that_is_refused_is_counted_over_all_batches(
     ],
 )
 def test_what_is_said_of_a_row_is_true_of_the_row_that_is_shown(texts: list[str | None], says: str) -> None:
-    stager = Stager(OPTIONS, Rows.of(StructType([StructField("data", StringType())]), OPTIONS))
+    stager = Stager(OPTIONS, SinkRows.of(StructType([StructField("data", StringType())]), OPTIONS))
     with pytest.raises(BadRow, match=says):
         list(stager._rendered([pa.RecordBatch.from_pydict({"data": texts})], Staged("s")))

@@ -42,7 +42,7 @@ from pyspark_topics.pipelines.context import (
     check_table,
     check_topics,
 )
-from pyspark_topics.pipelines.delta_table import Collision, Place, is_table, open_table, place
+from pyspark_topics.pipelines.delta_table import Collision, Location, is_table, location, open_table
 from pyspark_topics.pipelines.lake import Gap, Lake, is_archived
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.progress import Missing
@@ -51,7 +51,7 @@ from pyspark_topics.pipelines.state import Homes
 from pyspark_topics.pipelines.table_schema import (
     DAY,
     RECORDS,
-    Columns,
+    ArchiveColumns,
     Layout,
     refuse_other_table,
     refuse_unlike,
@@ -107,8 +107,8 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
         check_columns("cluster_by", self.cluster_by, fields)
 
     @property
-    def columns(self) -> Columns:
-        return Columns(
+    def columns(self) -> ArchiveColumns:
+        return ArchiveColumns(
             fields=parse_schema(self.schema) if self.schema is not None else {},
             typed=self.schema is not None or self.evolve,
             day=DAY in (*self.partition_by, *self.cluster_by),
@@ -117,7 +117,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def mistakes(self, check: CheckContext) -> Mistakes:
-        where = place(self.table, check.storage)
+        where = location(self.table, check.storage)
 
         def look() -> None:
             if is_table(where):
@@ -144,7 +144,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
     def _refuse_missing(self, client: Client, options: ReadOptions, context: Context) -> None:
         """Before there is a table: what is refused leaves nothing behind."""
         _, missing = subscribed(client, options)
-        where = place(self.table, context.storage)
+        where = location(self.table, context.storage)
         # One that is in the table was there once.
         if missing and is_table(where):
             missing = [name for name in missing if not is_archived(where, name)]
@@ -153,14 +153,14 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
 
 def archives_into(table: str, check: CheckContext) -> list[Archive]:
     """The archives among the checked pipelines that make this table."""
-    uri = place(table).uri
+    uri = location(table).uri
     archives = [one for one in check.pipelines.values() if isinstance(one, Archive)]
-    return [one for one in archives if place(one.table).uri == uri]
+    return [one for one in archives if location(one.table).uri == uri]
 
 
 def table_mistakes(setting: str, table: str, check: CheckContext) -> Mistakes:
     """What is wrong with a table that a pipeline reads; it need not exist if an archive makes it."""
-    where = place(table, check.storage)
+    where = location(table, check.storage)
 
     def look() -> None:
         if is_table(where):
@@ -282,7 +282,7 @@ class _Archiver:
     def _write(self, tasks: list[TaskPartition], options: ReadOptions) -> list[Written]:
         """Nothing for a topic without records: its position is all there is to commit."""
         layout = Layout(self.lake.partition_by, tuple(self.settings.cluster_by))
-        target = Target(self.lake.place, self.lake.columns, layout, self.settings.target_file_bytes)
+        target = Target(self.lake.location, self.lake.columns, layout, self.settings.target_file_bytes)
         return on_executors(self.context.spark, partial(write_task, options, target), tasks)
 
     def _evolve(self, written: list[Written]) -> bool:
@@ -326,7 +326,7 @@ def _waiting(view: TopicView, at: Offsets) -> int:
 class Target:
     """Where records go, and in which shape."""
 
-    where: Place
+    where: Location
     columns: pa.Schema
     layout: Layout
     file_bytes: int

@@ -37,7 +37,7 @@ from pyspark_topics.pipelines.context import (
     check_table,
     check_topics,
 )
-from pyspark_topics.pipelines.delta_table import Place
+from pyspark_topics.pipelines.delta_table import Location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
 from pyspark_topics.pipelines.terminal import table_lines
@@ -281,7 +281,7 @@ class _Auditor:
             spark = self.context.spark
             most_tasks = spark.sparkContext.defaultParallelism * 4
             yield from chain.from_iterable(
-                on_executors(spark, partial(count_file, lake.place), names, most_tasks)
+                on_executors(spark, partial(count_file, lake.location), names, most_tasks)
             )
 
     # --- the log ----------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def _replaced(topic: str) -> PipelineFailed:
 # --- what executors do ----------------------------------------------------------------------------------
 
 
-def count_file(where: Place, name: str) -> list[tuple[Life, _Counted]]:
+def count_file(where: Location, name: str) -> list[tuple[Life, _Counted]]:
     """The seqs of a file, by life."""
     counted: dict[Life, _Counted] = defaultdict(_Counted)
     for batch in read_file(where, name, _FILE_COLUMNS):

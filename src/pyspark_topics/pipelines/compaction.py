@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pyspark_topics.pipelines.delta_table import Collision, Place
+from pyspark_topics.pipelines.delta_table import Collision, Location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import DataFile, read_file, write_files
 from pyspark_topics.pipelines.table_schema import Layout, shaped
@@ -44,7 +44,7 @@ class Compaction:
         groups = due(self.lake.files(), self.target_bytes)
         if groups:
             layout = Layout(self.lake.partition_by, self.cluster_by)
-            work = partial(merge, self.lake.place, self.target_bytes, layout, self.lake.columns)
+            work = partial(merge, self.lake.location, self.target_bytes, layout, self.lake.columns)
             merged = on_executors(spark, work, groups)
             for old, new in zip(groups, merged, strict=True):
                 try:
@@ -86,7 +86,7 @@ def _order(one: DataFile) -> tuple[str, int, int]:
 
 
 def merge(
-    where: Place, target_bytes: int, layout: Layout, schema: pa.Schema, group: list[DataFile]
+    where: Location, target_bytes: int, layout: Layout, schema: pa.Schema, group: list[DataFile]
 ) -> list[DataFile]:
     """What an executor does: the rows of these files, in order, into as few files as may be."""
     files = [shaped(read_file(where, one.path), schema) for one in group]

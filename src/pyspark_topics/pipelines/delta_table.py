@@ -1,6 +1,6 @@
 """Delta tables: where they are, how they are opened or created, and how they are committed to.
 
-    place(uri, options) → Folder │ Bucket: write a file as a whole, read it, list and remove files
+    location(uri, options) → Folder │ ObjectStore: write a file as a whole, read it, list and remove files
     open_tables         → the table as it is, or a new one; both tables of an archive at the same time
     Commits             → files and application transactions in one commit
 
@@ -41,12 +41,12 @@ def is_address(uri: str) -> bool:
     return "://" in uri
 
 
-def place(uri: str, options: Mapping[str, str] | None = None) -> "Place":
+def location(uri: str, options: Mapping[str, str] | None = None) -> "Location":
     if is_address(uri):
         # Loaded where it is needed: most tables lie in folders.
-        from pyspark_topics.pipelines.object_store import Bucket
+        from pyspark_topics.pipelines.object_store import ObjectStore
 
-        return Bucket(uri.rstrip("/"), tuple(sorted((options or {}).items())))
+        return ObjectStore(uri.rstrip("/"), tuple(sorted((options or {}).items())))
     return Folder(os.path.abspath(uri))
 
 
@@ -62,7 +62,7 @@ class Sink(Protocol):
     def abandon(self) -> None: ...
 
 
-class Place(Protocol):
+class Location(Protocol):
     @property
     def uri(self) -> str: ...
 
@@ -104,7 +104,7 @@ class Place(Protocol):
         ...
 
 
-def open_table(where: Place, version: int | None = None) -> DeltaTable:
+def open_table(where: Location, version: int | None = None) -> DeltaTable:
     return DeltaTable(where.uri, version=version, storage_options=where.storage)
 
 
@@ -113,7 +113,7 @@ def is_marked(table: DeltaTable) -> bool:
     return MARK.items() <= table.metadata().configuration.items()
 
 
-def is_table(where: Place) -> bool:
+def is_table(where: Location) -> bool:
     try:
         return bool(DeltaTable.is_deltatable(where.uri, where.storage))
     except Exception as error:
@@ -121,7 +121,7 @@ def is_table(where: Place) -> bool:
 
 
 def make_table(
-    where: Place, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+    where: Location, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> DeltaTable:
     """The table that this made, or the one that another writer made at the same time."""
     create = partial(
@@ -207,12 +207,12 @@ def sync_folder(folder: str) -> None:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableSpec:
     """A table at a place: what it is made with, and what refuses one that does not fit."""
 
-    where: Place
+    where: Location
     columns: Schema
-    refuse_unfit: Callable[[DeltaTable], None]
+    refuse_other: Callable[[DeltaTable], None]
     partition_by: tuple[str, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
 
@@ -225,7 +225,7 @@ class Wanted:
             raise PipelineFailed(
                 f"cannot look for a table at {self.where.uri}: {in_a_line(error)}"
             ) from error
-        self.refuse_unfit(table)
+        self.refuse_other(table)
         return table
 
     def refuse_taken(self) -> None:
@@ -246,7 +246,7 @@ class Wanted:
                     f"cannot make a table at {self.where.uri}: {in_a_line(error)}"
                 ) from error
             return found
-        self.refuse_unfit(table)
+        self.refuse_other(table)
         return table
 
 
@@ -259,17 +259,17 @@ class Opened:
     beside: Future[DeltaTable]
 
 
-def opened(first: Wanted, second: Wanted, probe: Callable[[], None]) -> Opened:
+def opened(first: TableSpec, second: TableSpec, probe: Callable[[], None]) -> Opened:
     """None is made if one is refused, or if the probe of the place is. The second is made meanwhile."""
     both = first, second
     threads = ThreadPoolExecutor(3)
     try:
         probed = threads.submit(probe)
-        looked = threads.map(Wanted.found, both)
+        looked = threads.map(TableSpec.found, both)
         probed.result()
         found = list(looked)
         lacking = [one for one, table in zip(both, found, strict=True) if table is None]
-        list(threads.map(Wanted.refuse_taken, lacking))
+        list(threads.map(TableSpec.refuse_taken, lacking))
         table, beside = found
         made = first.made() if table is None else table
         return Opened(made, table is None, threads.submit(second.made if beside is None else lambda: beside))
@@ -295,7 +295,7 @@ class Commits:
     request each; so they are asked for once, as long as the table stays at its version or only we move it.
     """
 
-    def __init__(self, where: Place, table: DeltaTable) -> None:
+    def __init__(self, where: Location, table: DeltaTable) -> None:
         self._where = where
         self._table = table
         self._version = table.version()

@@ -33,7 +33,7 @@ from pyspark_topics.pipelines.context import (
     check_pattern,
     check_table,
 )
-from pyspark_topics.pipelines.delta_table import Place, place
+from pyspark_topics.pipelines.delta_table import Location, location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
 from pyspark_topics.pipelines.table_schema import DAY, RESERVED, Layout
@@ -116,11 +116,11 @@ class Stripped:
 def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offsets) -> Erased:
     """`standing` names the topics that no writer may move without having heard of this."""
     for _ in range(MAX_ATTEMPTS):
-        lying = lake.place.files(".parquet")
+        lying = lake.location.files(".parquet")
         lake.refresh()
         files = lake.files()
         told = columns_in_log(files, lake.partition_by)
-        work = partial(strip_file, lake.place, Layout(lake.partition_by), tagged)
+        work = partial(strip_file, lake.location, Layout(lake.partition_by), tagged)
         found = on_executors(spark, work, files)
         stripped = [one for one in found if one is not None]
         new = [file for one in stripped for file in one.new]
@@ -131,7 +131,7 @@ def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offse
             lake.discard(new)
             continue
         left = lying - {one.path for one in lake.files()}
-        lake.place.remove(left)
+        lake.location.remove(left)
         records = sum(one.records for one in stripped)
         more = bool(set(lake.columns.names) - RESERVED - set(told))
         return Erased(
@@ -145,7 +145,7 @@ def columns_in_log(files: Iterable[DataFile], partition_by: Iterable[str]) -> se
     return {*partition_by, *(name for one in files for name in one.low)} - _HARMLESS
 
 
-def strip_file(where: Place, layout: Layout, tagged: Tagged, one: DataFile) -> Stripped | None:
+def strip_file(where: Location, layout: Layout, tagged: Tagged, one: DataFile) -> Stripped | None:
     """What an executor does: None for a file that may stay as it is."""
     looked = read_file(where, one.path, ["topic", "tag"])
     count = sum(pc.sum(tagged.mask(batch)).as_py() or 0 for batch in looked)
@@ -156,7 +156,7 @@ def strip_file(where: Place, layout: Layout, tagged: Tagged, one: DataFile) -> S
     )
 
 
-def _others(where: Place, name: str, tagged: Tagged) -> Iterator[pa.RecordBatch]:
+def _others(where: Location, name: str, tagged: Tagged) -> Iterator[pa.RecordBatch]:
     for batch in read_file(where, name):
         kept = batch.filter(pc.invert(tagged.mask(batch)))
         if kept.num_rows:
@@ -283,7 +283,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, context: Context) -> Outcome:
         started = datetime.now(UTC)
         for table in self.tables:
-            place(table, context.storage).refuse_unsafe()
+            location(table, context.storage).refuse_unsafe()
         lakes = [Lake.existing(table, context.storage) for table in self.tables]
         with context.server.client() as client:
             log = LogErasure(client, self.tag, context.stop)

@@ -80,7 +80,7 @@ _CORRUPT = "_corrupt_record"
 EXCERPT = 120
 
 
-class Broken(NamedTuple):
+class BrokenRow(NamedTuple):
     """A row that cannot be read; `why` is empty where Spark says it."""
 
     row: int
@@ -182,7 +182,7 @@ class FileFormat:
 
     # --- what is wrong ----------------------------------------------------------------------------------
 
-    def first_broken(self, spark: SparkSession, path: str) -> Broken | None:
+    def first_broken(self, spark: SparkSession, path: str) -> BrokenRow | None:
         """The first row that cannot be read, if that can be told."""
         if not self.has_lines:
             return None
@@ -247,13 +247,13 @@ def _why_no_json(line: str) -> str | None:
     return None
 
 
-def _first_line(path: str, why: Callable[[str], str | None]) -> Broken | None:
+def _first_line(path: str, why: Callable[[str], str | None]) -> BrokenRow | None:
     """The first line of which `why` says something, if only an empty text."""
     with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             said = why(line)
             if said is not None:
-                return Broken(number, line.strip(), said)
+                return BrokenRow(number, line.strip(), said)
     return None
 
 

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import PipelineFailed, TableChanged
-from pyspark_topics.pipelines.delta_table import Place, is_address, is_table, open_table, place
+from pyspark_topics.pipelines.delta_table import Location, is_address, is_table, location, open_table
 from pyspark_topics.pipelines.files import FORMATS, literally, why_unreadable
 from pyspark_topics.pipelines.table_schema import plain, shaped
 
@@ -38,7 +38,7 @@ SMALL_BYTES = 10 * 1024 * 1024
 
 def read_table(spark: SparkSession, path: str, storage: Mapping[str, str] | None = None) -> DataFrame:
     """A table of the lake, or files; as it is when the frame is planned."""
-    where = place(path, storage)
+    where = location(path, storage)
     spark.dataSource.register(TableSource)
     if is_address(path):
         return _stored(spark, where)
@@ -57,7 +57,7 @@ def read_table(spark: SparkSession, path: str, storage: Mapping[str, str] | None
     return _hinted(reader.option("kind", kind).schema(found.schema).load(), _size(full))
 
 
-def _stored(spark: SparkSession, where: Place) -> DataFrame:
+def _stored(spark: SparkSession, where: Location) -> DataFrame:
     """In an object store: Delta tables only, because Spark itself need not reach it."""
     if not is_table(where):
         raise PipelineFailed(f"there is no Delta table at {where.uri}")
@@ -91,18 +91,18 @@ class TableSource(DataSource):
         return "topics_table"
 
     def schema(self) -> StructType:
-        return _columns(open_table(self._place))
+        return _columns(open_table(self._location))
 
     @property
-    def _place(self) -> Place:
-        return place(self.options["path"], json.loads(self.options.get(_STORAGE, "{}")))
+    def _location(self) -> Location:
+        return location(self.options["path"], json.loads(self.options.get(_STORAGE, "{}")))
 
-    def reader(self, schema: StructType) -> "TableReader":
-        return TableReader(self._place, self.options["kind"], schema)
+    def reader(self, schema: StructType) -> "JoinedTableReader":
+        return JoinedTableReader(self._location, self.options["kind"], schema)
 
 
-class TableReader(DataSourceReader):
-    def __init__(self, where: Place, kind: str, schema: StructType) -> None:
+class JoinedTableReader(DataSourceReader):
+    def __init__(self, where: Location, kind: str, schema: StructType) -> None:
         self.where, self.kind = where, kind
         self.arrow = _arrow(schema)
 

@@ -33,18 +33,18 @@ from pyspark_topics.pipelines.delta_table import (
     MARK,
     Collision,
     Commits,
-    Place,
-    Wanted,
+    Location,
+    TableSpec,
     is_table,
+    location,
     open_table,
     opened,
-    place,
 )
 from pyspark_topics.pipelines.parquet import DataFile, write_files
 from pyspark_topics.pipelines.table_schema import (
     GAPS,
     RECORDS,
-    Columns,
+    ArchiveColumns,
     add_columns,
     as_delta,
     columns_of,
@@ -79,21 +79,21 @@ class Lake:
         self,
         path: str,
         storage: Mapping[str, str] | None = None,
-        columns: Columns | None = None,
+        columns: ArchiveColumns | None = None,
         *,
         probe: bool = False,
     ) -> None:
         """`columns` are those that a writer wants; a table that is there is otherwise taken as it is."""
-        self.place = place(path, storage)
-        self.path = self.place.uri
-        self._gaps_place = self.place.beside("_gaps")
+        self.location = location(path, storage)
+        self.path = self.location.uri
+        self._gaps_location = self.location.beside("_gaps")
         found = opened(
-            _wanted_records(self.place, columns),
-            _wanted_gaps(self._gaps_place),
-            self.place.refuse_unsafe if probe else lambda: None,
+            _records_spec(self.location, columns),
+            _gaps_spec(self._gaps_location),
+            self.location.refuse_unsafe if probe else lambda: None,
         )
         self.records, self.is_new, self._gaps_made = found.table, found.is_new, found.beside
-        self._commits = Commits(self.place, self.records)
+        self._commits = Commits(self.location, self.records)
         if columns is not None:
             self.add_columns(columns.lacking(self.records))
         # Commits up to here have no gaps that are no rows yet.
@@ -102,17 +102,17 @@ class Lake:
     @classmethod
     def existing(cls, path: str, storage: Mapping[str, str] | None = None) -> Self:
         """One that is there already: reading from a table must not make it."""
-        where = place(path, storage)
+        where = location(path, storage)
         if not is_table(where):
             raise PipelineFailed(f"there is no table at {where.uri}")
         return cls(path, storage)
 
     @classmethod
     def to_write(
-        cls, path: str, storage: Mapping[str, str] | None = None, columns: Columns | None = None
+        cls, path: str, storage: Mapping[str, str] | None = None, columns: ArchiveColumns | None = None
     ) -> Self:
         """Made if there is none, and refused where writers could overwrite each other."""
-        return cls(path, storage, columns or Columns(), probe=True)
+        return cls(path, storage, columns or ArchiveColumns(), probe=True)
 
     @property
     def gaps_table(self) -> DeltaTable:
@@ -120,7 +120,7 @@ class Lake:
 
     @cached_property
     def _gap_commits(self) -> Commits:
-        return Commits(self._gaps_place, self.gaps_table)
+        return Commits(self._gaps_location, self.gaps_table)
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Lake:
         """Files that were written for a commit that did not come about; never one that the table names."""
         self.records.update_incremental()
         named = {one.path for one in self.files()}
-        self.place.remove(one.path for one in files if one.path not in named)
+        self.location.remove(one.path for one in files if one.path not in named)
 
     def vacuum(self, keep_hours: int) -> None:
         with ThreadPoolExecutor(2) as threads:
@@ -245,7 +245,7 @@ class Lake:
         gaps = [gap for commit in self._gaps_of(max(self._noted, self._looked), version) for gap in commit]
         if gaps or version - self._noted >= _NOTE_EVERY:
             table = pa.Table.from_pylist([{**gap, "ts": datetime.now(UTC)} for gap in gaps], GAPS)
-            files = [_add(one) for one in write_files(table.to_batches(), self._gaps_place)]
+            files = [_add(one) for one in write_files(table.to_batches(), self._gaps_location)]
             self._gap_commits.publish(files, {_GAPS_UP_TO: version}, {})
         self._looked = version
 
@@ -278,24 +278,24 @@ def _moves(ends: Offsets) -> dict[str, int]:
     return lives | {_reached(topic, at.epoch): at.seq for topic, at in ends.items()}
 
 
-def _wanted_records(where: Place, columns: Columns | None) -> Wanted:
-    def refuse_unfit(table: DeltaTable) -> None:
+def _records_spec(where: Location, columns: ArchiveColumns | None) -> TableSpec:
+    def refuse_other(table: DeltaTable) -> None:
         refuse_other_table(table, Schema.from_arrow(RECORDS))
         if columns is not None:
             refuse_unlike(table, columns, where.uri)
 
-    made_with = columns or Columns()
+    made_with = columns or ArchiveColumns()
     schema = Schema.from_arrow(made_with.schema)
-    return Wanted(where, schema, refuse_unfit, made_with.partition_by, tuple(MARK.items()))
+    return TableSpec(where, schema, refuse_other, made_with.partition_by, tuple(MARK.items()))
 
 
-def _wanted_gaps(where: Place) -> Wanted:
+def _gaps_spec(where: Location) -> TableSpec:
     columns = Schema.from_arrow(GAPS)
     refuse = partial(refuse_other_table, wanted=columns)
-    return Wanted(where, columns, refuse, properties=tuple(MARK.items()))
+    return TableSpec(where, columns, refuse, properties=tuple(MARK.items()))
 
 
-def is_archived(where: Place, topic: str) -> bool:
+def is_archived(where: Location, topic: str) -> bool:
     """Whether a table holds something of a topic; asked without making anything."""
     return open_table(where).transaction_version(_life(topic)) is not None
 

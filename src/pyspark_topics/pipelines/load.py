@@ -41,8 +41,8 @@ from pyspark_topics.pipelines.files import (
     why_broken,
 )
 from pyspark_topics.pipelines.load_notes import Loaded, grew, same
-from pyspark_topics.pipelines.state import Job, StatePath
-from pyspark_topics.rows import Rows
+from pyspark_topics.pipelines.state import StatePath, SteppedJob
+from pyspark_topics.rows import SinkRows
 from pyspark_topics.session import beside
 from pyspark_topics.writer import Staged, stage_steps
 from topics.client import Client, Refused
@@ -99,7 +99,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
             def look() -> None:
                 frame = self.file_format(readable[0]).frame(spark, readable[0])
-                Rows.of(frame.schema, WriteOptions(check.server, self.into))
+                SinkRows.of(frame.schema, WriteOptions(check.server, self.into))
 
             yield from attempted("select" if self.select else "files", look)
 
@@ -124,7 +124,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         # Sizes are part of it: a load that goes on with another version has to find the same steps.
         return {"into": self.into, "split_bytes": SPLIT_BYTES, "commit_bytes": COMMIT_BYTES}
 
-    def due(self, notes: Loaded, refused: list[str]) -> list[Job]:
+    def due(self, notes: Loaded, refused: list[str]) -> list[SteppedJob]:
         """What is to be done for the files that are there; `refused` gets a sentence for each that is not."""
         jobs = []
         for path in notes.find(self.files):
@@ -188,7 +188,7 @@ class _RunningLoad:
             more = f" (and {len(refused) - MOST_NAMED:,} more)" if len(refused) > MOST_NAMED else ""
             raise PipelineFailed(". Also: ".join(refused[:MOST_NAMED]) + more)
 
-    def _one(self, job: Job) -> None:
+    def _one(self, job: SteppedJob) -> None:
         path = job.about["file"]
         if not same(job):
             if job.begun:
@@ -213,7 +213,7 @@ class _Loader:
     settings: Load
     context: Context
     client: Client
-    job: Job
+    job: SteppedJob
     records: int = 0
 
     def run(self) -> None:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.delta_table import place
+from pyspark_topics.pipelines.delta_table import location
 from pyspark_topics.pipelines.files import (
     COPIES,
     matching,
     none_matches,
     why_unreadable,
 )
-from pyspark_topics.pipelines.state import Job, StatePath, write_note
+from pyspark_topics.pipelines.state import StatePath, SteppedJob, write_note
 
 # Size and time of a file's last change.
 Marks = list[int]
@@ -34,14 +34,14 @@ class Loaded:
     """The notes in the folder of a load."""
 
     state: StatePath
-    jobs: list[Job] = field(init=False)
+    jobs: list[SteppedJob] = field(init=False)
     skipped: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         found: list[StatePath] = list(self.state.glob("set-*.json"))
-        read = (Job.read(path) for path in sorted(found, key=str))
+        read = (SteppedJob.read(path) for path in sorted(found, key=str))
         self.jobs = [job for job in read if job is not None]
-        skipped = Job.read_json(self.state / _SKIPPED)
+        skipped = SteppedJob.read_json(self.state / _SKIPPED)
         self.skipped = set(skipped or ())
 
     # --- what the user says about files -----------------------------------------------------------------
@@ -91,27 +91,27 @@ class Loaded:
             found.update((path, marks(path)) for path in map(os.path.abspath, matches))
         return {path: found[path] for path in sorted(found) if path not in self.skipped}
 
-    def last(self, path: str) -> Job | None:
+    def last(self, path: str) -> SteppedJob | None:
         """The newest note about a file."""
         return next((job for job in reversed(self.jobs) if path == job.about["file"]), None)
 
-    def unfinished(self) -> list[Job]:
+    def unfinished(self) -> list[SteppedJob]:
         """The newest note of each file, if it is not finished and the file is not left out."""
         newest = {job.about["file"]: job for job in self.jobs if job.about["file"] not in self.skipped}
         return [job for job in self.jobs if not job.finished and newest.get(job.about["file"]) is job]
 
-    def new(self, path: str, about: dict[str, Any], from_byte: int = 0) -> Job:
+    def new(self, path: str, about: dict[str, Any], from_byte: int = 0) -> SteppedJob:
         return self._note(self.state / f"set-{len(self.jobs):06}.json", path, about, from_byte)
 
-    def renew(self, job: Job) -> Job:
+    def renew(self, job: SteppedJob) -> SteppedJob:
         """The file was changed before anything of it was committed: what it was does not matter."""
         self.jobs.remove(job)
         about = {key: value for key, value in job.about.items() if key not in ("file", "marks", "digest")}
         return self._note(job.path, job.about["file"], about, about.pop("from_byte", 0))
 
-    def _note(self, note: StatePath, path: str, about: dict[str, Any], from_byte: int) -> Job:
+    def _note(self, note: StatePath, path: str, about: dict[str, Any], from_byte: int) -> SteppedJob:
         known = {"file": path, "marks": marks(path), "digest": digest(path), **about}
-        job = Job(note, uuid.uuid4().hex, known | ({"from_byte": from_byte} if from_byte else {}))
+        job = SteppedJob(note, uuid.uuid4().hex, known | ({"from_byte": from_byte} if from_byte else {}))
         job.note(step=0, at=0)
         self.jobs.append(job)
         return job
@@ -123,7 +123,7 @@ class Loaded:
         needed = {_copy_of(job) for job in self.unfinished()}
         self._drop(lambda name: name not in needed)
 
-    def drop_copy(self, job: Job) -> None:
+    def drop_copy(self, job: SteppedJob) -> None:
         """Once all of its lines are committed, and that is noted."""
         if job.finished:
             self._drop(_copy_of(job).__eq__)
@@ -131,11 +131,11 @@ class Loaded:
     def _drop(self, is_meant: Callable[[str], bool]) -> None:
         copies = self.state / COPIES
         if isinstance(copies, Path) and copies.is_dir():
-            folder = place(str(copies))
+            folder = location(str(copies))
             folder.remove([name for name in folder.files("") if is_meant(name)])
 
 
-def _copy_of(job: Job) -> str:
+def _copy_of(job: SteppedJob) -> str:
     """The name of the copy of its lines; empty if it reads the file itself."""
     return Path(job.about["file"]).name if job.about.get("from_byte") else ""
 
@@ -145,7 +145,7 @@ def marks(path: str) -> Marks:
     return [status.st_size, status.st_mtime_ns]
 
 
-def same(job: Job) -> bool:
+def same(job: SteppedJob) -> bool:
     """Whether the file is still the one that the job is about, whatever the time of its last change."""
     path, noted = job.about["file"], job.about["marks"]
     if not os.path.isfile(path):
@@ -154,7 +154,7 @@ def same(job: Job) -> bool:
     return bool(noted == now or (noted[0] == now[0] and job.about["digest"] == digest(path)))
 
 
-def grew(job: Job) -> bool:
+def grew(job: SteppedJob) -> bool:
     """Whether whole lines were added to the lines that were loaded."""
     path, size = job.about["file"], job.about["marks"][0]
     if os.path.getsize(path) <= size or digest(path, size) != job.about["digest"]:

@@ -25,7 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import BooleanType
 
-from pyspark_topics.bad_records import Misfits, unfit_records
+from pyspark_topics.bad_records import BadRecords, records_against_schema
 from pyspark_topics.errors import PipelineFailed, TableChanged, written_for_users
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG, LossPolicy, as_rows, as_text, together
 from pyspark_topics.micro_batch_stream import publish_cursors
@@ -77,7 +77,11 @@ class RunnableRoute(Protocol):
     def every_s(self) -> float: ...
 
     def result(
-        self, spark: SparkSession, sieve: "Sieve", server: Server, storage: Mapping[str, str] | None = None
+        self,
+        spark: SparkSession,
+        tombstone_filter: "TombstoneFilter",
+        server: Server,
+        storage: Mapping[str, str] | None = None,
     ) -> DataFrame: ...
 
     def heads(self, context: Context, client: Client) -> Offsets: ...
@@ -100,7 +104,7 @@ class RunningRoute:
 
     def __post_init__(self) -> None:
         self._checkpoint = Checkpoint(self.context.state, self.context.spark)
-        self._sieve = Sieve(self.context.spark.sparkContext)
+        self._tombstone_filter = TombstoneFilter(self.context.spark.sparkContext)
         # Held while a micro-batch is written, and while the query is ended.
         self._writing = threading.Lock()
         self._identity: str | None = None
@@ -118,13 +122,13 @@ class RunningRoute:
                 if TableChanged.__name__ not in str(error) or self.context.stop.is_set():
                     raise
                 log.info("%s begins anew: %s", self.context.name, written_for_users(error))
-                self._sieve = Sieve(self.context.spark.sparkContext)
+                self._tombstone_filter = TombstoneFilter(self.context.spark.sparkContext)
 
     def _follow(self) -> None:
         context = self.context
         # Routes must not see each other's views.
         self._session = beside(context.spark)
-        result = self.route.result(self._session, self._sieve, context.server, context.storage)
+        result = self.route.result(self._session, self._tombstone_filter, context.server, context.storage)
         missing = Missing(self.looking, context.progress, context.once)
         missing.tell(self._absent())
         if self.route.start == "latest" and not self._sources(0):
@@ -186,9 +190,9 @@ class RunningRoute:
         with self._writing:
             asked = lost_in(self.client, self._ranges(batch))
             target = self.route.into
-            staged = stage_frame(frame, WriteOptions(self.context.server, target), self._misfits)
-            self._stage_misfits(staged, batch)
-            count, met = self._sieve.take()
+            staged = stage_frame(frame, WriteOptions(self.context.server, target), self._bad_records)
+            self._stage_bad_records(staged, batch)
+            count, met = self._tombstone_filter.take()
             tombstones = together(met, asked)
             if tombstones:
                 rows = as_rows(tombstones, self.route.losses_into)
@@ -201,18 +205,20 @@ class RunningRoute:
             self.context.progress.advance(count, lag=lag, lost=len(tombstones), errors=staged.errors)
 
     @property
-    def _misfits(self) -> Misfits | None:
+    def _bad_records(self) -> BadRecords | None:
         into = self.route.errors_into
-        return None if into is None else Misfits(into, self.context.name)
+        return None if into is None else BadRecords(into, self.context.name)
 
-    def _stage_misfits(self, staged: Staged, batch: int) -> None:
+    def _stage_bad_records(self, staged: Staged, batch: int) -> None:
         """Records of this batch that do not fit the schema, whatever the query reads of it."""
-        if self._misfits is None or self.route.schema is None:
+        if self._bad_records is None or self.route.schema is None:
             return
         server, ranges = self.context.server, self._ranges(batch)
-        frame = unfit_records(self._session, self.client, server, self.route.schema, ranges, self._misfits)
+        frame = records_against_schema(
+            self._session, self.client, server, self.route.schema, ranges, self._bad_records
+        )
         if frame is not None:
-            found = stage_frame(frame, WriteOptions(server, self._misfits.into), stage=staged.stage)
+            found = stage_frame(frame, WriteOptions(server, self._bad_records.into), stage=staged.stage)
             staged.parts += found.parts
             staged.errors += found.records
 
@@ -324,7 +330,7 @@ class _Gathered(AccumulatorParam[Any]):
 
 
 @dataclass
-class Sieve:
+class TombstoneFilter:
     """Lets records through, keeps tombstones for the driver. Only tasks that succeeded are counted."""
 
     context: SparkContext

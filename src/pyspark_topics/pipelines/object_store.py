@@ -32,7 +32,7 @@ _OLD_PROBE = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Bucket:
+class ObjectStore:
     uri: str
     # Pairs, so that a task can carry them; never shown, because keys are among them.
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -171,7 +171,7 @@ def _sorted_out(options: Iterable[tuple[str, str]]) -> tuple[dict[str, Any], dic
 class _Put:
     """In memory until it is whole."""
 
-    def __init__(self, bucket: Bucket, name: str) -> None:
+    def __init__(self, bucket: ObjectStore, name: str) -> None:
         self._bucket, self._name = bucket, name
         self.stream = pa.BufferOutputStream()
 
@@ -187,7 +187,7 @@ class _Put:
 class _Object(io.RawIOBase):
     """An object as a file: each read is a range, asked for when it is wanted."""
 
-    def __init__(self, bucket: Bucket, name: str) -> None:
+    def __init__(self, bucket: ObjectStore, name: str) -> None:
         self._bucket, self._name = bucket, name
         with bucket.told("read from"):
             self._size: int = obstore.head(bucket.store, name)["size"]

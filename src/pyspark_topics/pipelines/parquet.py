@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from pyspark_topics.pipelines.delta_table import Place
+from pyspark_topics.pipelines.delta_table import Location
 from pyspark_topics.pipelines.table_schema import RECORDS, Layout, Partition, plain
 from pyspark_topics.writer import gathered
 
@@ -81,7 +81,7 @@ def _as_text(value: date) -> str:
 
 def write_files(
     batches: Iterable[pa.RecordBatch],
-    where: Place,
+    where: Location,
     target_bytes: int = TARGET_BYTES,
     layout: Layout = PLAIN,
     *,
@@ -114,7 +114,7 @@ def write_files(
 class _OpenFile:
     """One file being written. Its name is its own, so attempts never meet in one file."""
 
-    def __init__(self, where: Place, schema: pa.Schema, partition: Partition, layout: Layout) -> None:
+    def __init__(self, where: Location, schema: pa.Schema, partition: Partition, layout: Layout) -> None:
         self.path = f"part-{uuid.uuid4().hex}.zstd.parquet"
         self._sink = where.create(self.path)
         self._writer = pq.ParquetWriter(
@@ -161,14 +161,14 @@ def _is_told(value: Any) -> bool:
     )
 
 
-def read_file(where: Place, name: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def read_file(where: Location, name: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     with _opened(where, name) as (file, threads):
         for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=threads):
             yield from _plain(pa.Table.from_batches([batch])).to_batches()
 
 
 @contextmanager
-def _opened(where: Place, name: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
+def _opened(where: Location, name: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
     """A file, and whether Arrow may read it in threads of its own: these must not call back into Python."""
     source = where.source(name)
     with pq.ParquetFile(source, pre_buffer=False) as file:
@@ -185,10 +185,10 @@ def _plain(found: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TableRange:
     """Seqs `first` to `last` of one life of a topic, and the files of a table in which they may lie."""
 
-    where: Place
+    where: Location
     files: tuple[str, ...]
     topic: str
     epoch: int

@@ -21,7 +21,7 @@ from pyspark_topics.partitions import (
     TaskPartition,
 )
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.parquet import Stretch, may_hold
+from pyspark_topics.pipelines.parquet import TableRange, may_hold
 from pyspark_topics.pipelines.table_schema import (
     RECORDS,
 )
@@ -29,7 +29,7 @@ from pyspark_topics.rows import ReadSchema
 from pyspark_topics.session import on_executors
 
 # Both sides of a stretch are in memory at once.
-STRETCH_SEQS = 50_000
+RANGE_SEQS = 50_000
 # Everything a record has; the epoch is part of what is asked for.
 _COMPARED = ReadSchema(tuple(name for name in RECORDS.names if name != "epoch"))
 
@@ -38,10 +38,10 @@ def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: Topic
     """Raises if a record of the log, up to `at`, is not in the lake just as it is in the log."""
     files = lake.files()
     stretches = []
-    for first in range(view.floor, at.seq + 1, STRETCH_SEQS):
-        last = min(first + STRETCH_SEQS - 1, at.seq)
+    for first in range(view.floor, at.seq + 1, RANGE_SEQS):
+        last = min(first + RANGE_SEQS - 1, at.seq)
         holding = tuple(one.path for one in files if may_hold(one, view.name, at.epoch, first, last))
-        stretches.append(Stretch(lake.place, holding, view.name, at.epoch, first, last))
+        stretches.append(TableRange(lake.location, holding, view.name, at.epoch, first, last))
     # From the server itself: a sealed file may be what is damaged, and gaps are known already.
     plain = replace(options, loss="ignore", direct=False)
     found = on_executors(spark, partial(first_difference, plain), stretches)
@@ -53,7 +53,7 @@ def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: Topic
         )
 
 
-def first_difference(options: ReadOptions, stretch: Stretch) -> int | None:
+def first_difference(options: ReadOptions, stretch: TableRange) -> int | None:
     """What an executor does. What was deleted from the log since is of no interest."""
     wanted = SeqRange(stretch.topic, Position(stretch.first - 1, stretch.epoch), stretch.last, stretch.epoch)
     ranges = read_ranges(options, _COMPARED, ScanFilter(), TaskPartition([wanted]))

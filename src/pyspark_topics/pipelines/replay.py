@@ -23,10 +23,10 @@ from pyspark_topics.loss import as_rows, as_text
 from pyspark_topics.options import WriteOptions, parse_timestamp
 from pyspark_topics.pipelines.archive import archives_into, table_mistakes
 from pyspark_topics.pipelines.context import CheckContext, Context, Mistakes, Outcome, check_name, check_table
-from pyspark_topics.pipelines.delta_table import Place, is_table, place
+from pyspark_topics.pipelines.delta_table import Location, is_table, location
 from pyspark_topics.pipelines.lake import Gap, Lake, is_archived
-from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold
-from pyspark_topics.pipelines.state import Job
+from pyspark_topics.pipelines.parquet import DataFile, TableRange, may_hold
+from pyspark_topics.pipelines.state import SteppedJob
 from pyspark_topics.rows import TIMESTAMP, with_event_ts
 from pyspark_topics.session import on_executors
 from pyspark_topics.writer import Staged, send
@@ -84,7 +84,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     def _will_be_archived(self, check: CheckContext) -> bool:
         """Whether the table has the topic, now or after an archive of the checked pipelines has run."""
-        where = place(self.table, check.storage)
+        where = location(self.table, check.storage)
         return any(
             self.topic in archive.topics or re.fullmatch(archive.pattern or "", self.topic)
             for archive in archives_into(self.table, check)
@@ -102,19 +102,19 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         line = f"replayed {records:,} records of {self.topic} into {self.into}: {how}"
         return Outcome(lines=(line,), facts={"records": records, "at": job.at, "finished": finished})
 
-    def _job(self, context: Context, lake: Lake) -> Job | None:
+    def _job(self, context: Context, lake: Lake) -> SteppedJob | None:
         """The range is settled when a replay begins: what is archived later is for another one."""
         # A replay at another rate is still the same one.
         wanted = {key: value for key, value in msgspec.to_builtins(self).items() if key != "rate"}
         path = context.state / "replay.json"
-        known = Job.read(path)
+        known = SteppedJob.read(path)
         if known is not None and known.about["settings"] == wanted:
             return known
         ends = self._ends(lake)
         if ends is None:
             return None
         epoch, first, last = ends
-        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last})
+        job = SteppedJob.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last})
         job.note(step=0, at=first - 1)
         return job
 
@@ -136,7 +136,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayStep:
     """Seqs `first` to `last` of one life of a topic, and the files in which they may lie."""
 
-    where: Place
+    where: Location
     files: tuple[str, ...]
     topic: str
     epoch: int
@@ -152,7 +152,7 @@ class _Replayer:
     context: Context
     client: Client
     lake: Lake
-    job: Job
+    job: SteppedJob
 
     def run(self) -> int:
         job = self.job
@@ -203,7 +203,7 @@ class _Replayer:
 
     def _step(self, files: list[DataFile], first: int, last: int) -> ReplayStep:
         return ReplayStep(
-            self.lake.place,
+            self.lake.location,
             tuple(one.path for one in files if _may_hold(one, first, last)),
             self.settings.topic,
             self.job.about["epoch"],
@@ -254,7 +254,7 @@ def stage_step(options: WriteOptions, step: ReplayStep) -> Staged:
 def read_step(step: ReplayStep) -> pa.Table:
     if not step.files:
         return pa.table({name: pa.array([], pa.string()) for name in _COLUMNS})
-    stretch = Stretch(step.where, step.files, step.topic, step.epoch, step.first, step.last)
+    stretch = TableRange(step.where, step.files, step.topic, step.epoch, step.first, step.last)
     wanted = ds.scalar(True)
     if step.since_ms is not None:
         wanted &= ds.field("ts") >= _moment(step.since_ms)

@@ -1,7 +1,7 @@
 """`route`: topics → a query → topics, exactly once, and loss goes along.
 
-    source → sieve (tombstones set aside) → the user's SQL or function → stage ┐
-                      └──────────── tombstones as records ─────────────────────┴→ one commit per micro-batch
+    source → tombstone filter → the user's SQL or function → stage ───────────┐
+                               └──────── tombstones as records ───────────────┴→ one commit per micro-batch
 
 Spark keeps offsets and state in a checkpoint. A micro-batch is committed at the server under the query's id
 and its number, so a batch that runs again after a crash is recognised there.
@@ -36,9 +36,9 @@ from pyspark_topics.pipelines.context import (
     schema_mistakes,
 )
 from pyspark_topics.pipelines.joined import read_table
-from pyspark_topics.pipelines.micro_batches import RunningRoute, Sieve
+from pyspark_topics.pipelines.micro_batches import RunningRoute, TombstoneFilter
 from pyspark_topics.pipelines.state import Checkpoint, StoredPath
-from pyspark_topics.rows import EVENT_TS, Rows, spark_schema
+from pyspark_topics.rows import EVENT_TS, SinkRows, spark_schema
 from pyspark_topics.session import beside
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
@@ -178,8 +178,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if not mistakes:
 
             def look() -> None:
-                result = self.result(spark, Sieve(spark.sparkContext), check.server, check.storage)
-                Rows.of(result.schema, WriteOptions(check.server, self.into))
+                result = self.result(spark, TombstoneFilter(spark.sparkContext), check.server, check.storage)
+                SinkRows.of(result.schema, WriteOptions(check.server, self.into))
                 _refuse_unsupported(spark, result, self.mode)
 
             mistakes = attempted("sql" if self.sql is not None else "python", look)
@@ -214,9 +214,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     # --- the query --------------------------------------------------------------------------------------
 
     def result(
-        self, spark: SparkSession, sieve: Sieve, server: Server, storage: Mapping[str, str] | None = None
+        self,
+        spark: SparkSession,
+        tombstone_filter: TombstoneFilter,
+        server: Server,
+        storage: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        views = self._views(spark, sieve, server, storage)
+        views = self._views(spark, tombstone_filter, server, storage)
         if self.sql is not None:
             result = by_sql(spark, self.sql, views)
         else:
@@ -252,7 +256,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return function
 
     def _views(
-        self, spark: SparkSession, sieve: Sieve, server: Server, storage: Mapping[str, str] | None
+        self,
+        spark: SparkSession,
+        tombstone_filter: TombstoneFilter,
+        server: Server,
+        storage: Mapping[str, str] | None,
     ) -> Views:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:
             options = source_options(
@@ -263,7 +271,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
                 maxOffsetsPerTrigger=str(self.max_records),
             )
             reader = spark.readStream.format("topics").options(**options)
-            return lambda: self._prepared(sieve.through(reader.load()))
+            return lambda: self._prepared(tombstone_filter.through(reader.load()))
 
         makers = {name: stream([name]) for name in self.topics}
         makers[RECORDS] = stream(self.topics)

@@ -19,8 +19,8 @@ from typing import Any, Protocol, Self
 
 from pyspark.sql import SparkSession
 
-from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.delta_table import FORMAT, in_a_line, is_address, place, sync_folder
+from pyspark_topics.errors import PipelineFailed, in_a_line
+from pyspark_topics.pipelines.delta_table import FORMAT, is_address, location, sync_folder
 from pyspark_topics.writer import Staged
 from topics.client import Client
 
@@ -50,7 +50,7 @@ class StoredPath:
 
     @property
     def _folder(self) -> Any:
-        return place(self.parent.uri, dict(self.options))
+        return location(self.parent.uri, dict(self.options))
 
     def read_text(self) -> str:
         found: bytes | None = self._folder.read(self.name)
@@ -62,7 +62,7 @@ class StoredPath:
         self._folder.write(self.name, text.encode())
 
     def glob(self, pattern: str) -> Iterator[Self]:
-        for name in place(self.uri, dict(self.options)).files(""):
+        for name in location(self.uri, dict(self.options)).files(""):
             if fnmatch(name, pattern):
                 yield self / name
 
@@ -225,7 +225,7 @@ class Checkpoint:
 
 
 @dataclass
-class Job:
+class SteppedJob:
     """What is noted about a job, in a file of its own."""
 
     path: StatePath

@@ -50,7 +50,7 @@ RESERVED = frozenset((*RECORDS.names, DAY, RESCUED))
 
 
 @dataclass(frozen=True)
-class Columns:
+class ArchiveColumns:
     # Out of `data`, by name.
     fields: Mapping[str, pa.DataType] = field(default_factory=dict)
     # Whether there is a column for what does not fit.
@@ -102,7 +102,7 @@ def columns_of(table: DeltaTable) -> pa.Schema:
     return plain(pa.schema(table.schema().to_arrow()))
 
 
-def refuse_unlike(table: DeltaTable, wanted: Columns, uri: str) -> None:
+def refuse_unlike(table: DeltaTable, wanted: ArchiveColumns, uri: str) -> None:
     for setting, why in wanted.differences(table):
         raise PipelineFailed(f"{uri} does not fit {setting}: {why}; nothing was written")
 
@@ -137,7 +137,7 @@ _RULES = ("delta.generationExpression", "delta.invariants", "delta.identity.star
 
 
 def refuse_other_table(table: DeltaTable, wanted: Schema) -> None:
-    why = next(misfits(table, wanted), None)
+    why = next(objections(table, wanted), None)
     if why is not None:
         path = unquote(table.table_uri.removeprefix("file://")).rstrip("/")
         raise PipelineFailed(
@@ -145,7 +145,7 @@ def refuse_other_table(table: DeltaTable, wanted: Schema) -> None:
         )
 
 
-def misfits(table: DeltaTable, wanted: Schema) -> Iterator[str]:
+def objections(table: DeltaTable, wanted: Schema) -> Iterator[str]:
     """What is in the way, most telling first."""
     found = {column.name: column for column in table.schema().fields}
     for column in wanted.fields:

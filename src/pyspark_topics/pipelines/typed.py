@@ -1,7 +1,7 @@
 """Columns out of `data`: a field each, and what does not fit beside them.
 
     data ─▶ fields that are columns, where they fit     ─▶ values
-         └▶ other fields, misfits, or a value that is no object ─▶ `_rescued`, as JSON
+         └▶ other fields, values of another type, or a value that is no object ─▶ `_rescued`, as JSON
 
 `data` itself stays as it was. With `evolve`, fields that are no column yet are reported with what they hold,
 and the driver makes columns of them before anything is committed.
@@ -123,7 +123,7 @@ def settled(found: Iterable[Mapping[str, frozenset[str]]]) -> dict[str, pa.DataT
 # --- values ---------------------------------------------------------------------------------------------
 
 
-class _Misfit(Exception):
+class _DoesNotFit(Exception):
     pass
 
 
@@ -133,7 +133,7 @@ def _whole(kind: pa.DataType) -> Callable[[Any], Any]:
     def fit(value: Any) -> Any:
         if type(value) is int and least <= value <= most:
             return value
-        raise _Misfit
+        raise _DoesNotFit
 
     return fit
 
@@ -142,7 +142,7 @@ def _number(exact_up_to: int) -> Callable[[Any], Any]:
     def fit(value: Any) -> Any:
         if type(value) is float or (type(value) is int and abs(value) <= exact_up_to):
             return float(value)
-        raise _Misfit
+        raise _DoesNotFit
 
     return fit
 
@@ -153,16 +153,16 @@ def _single(value: Any) -> Any:
     try:
         kept = _SINGLE.unpack(_SINGLE.pack(found))[0]
     except OverflowError:
-        raise _Misfit from None
+        raise _DoesNotFit from None
     if found and not kept:
-        raise _Misfit
+        raise _DoesNotFit
     return found
 
 
 def _boolean(value: Any) -> Any:
     if type(value) is bool:
         return value
-    raise _Misfit
+    raise _DoesNotFit
 
 
 def _date(value: Any) -> Any:
@@ -171,7 +171,7 @@ def _date(value: Any) -> Any:
             return date.fromisoformat(value)
     except ValueError:
         pass
-    raise _Misfit
+    raise _DoesNotFit
 
 
 def _time(value: Any) -> Any:
@@ -181,7 +181,7 @@ def _time(value: Any) -> Any:
             return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise _Misfit
+    raise _DoesNotFit
 
 
 def _decimal(kind: pa.DataType) -> Callable[[bytes], Any]:
@@ -194,7 +194,7 @@ def _decimal(kind: pa.DataType) -> Callable[[bytes], Any]:
                 return found
         except InvalidOperation:
             pass
-        raise _Misfit
+        raise _DoesNotFit
 
     return fit
 
@@ -258,13 +258,13 @@ class Typing:
         if type(value) is not dict:
             return {}, text
         fitting: dict[str, Any] = {}
-        misfits: list[str] = []
+        rest: list[str] = []
         raw: dict[str, msgspec.Raw] | None = None
         for name, one in value.items():
             try:
                 if name not in self._fields:
                     self._note(name, one)
-                    raise _Misfit
+                    raise _DoesNotFit
                 if one is None:
                     continue
                 if name in self._plain:
@@ -274,17 +274,17 @@ class Typing:
                 else:
                     raw = _decode_raw(text) if raw is None else raw
                     fitting[name] = self._from_raw(name, one, bytes(raw[name]))
-            except _Misfit:
-                misfits.append(name)
-        if not misfits:
+            except _DoesNotFit:
+                rest.append(name)
+        if not rest:
             return fitting, None
         raw = _decode_raw(text) if raw is None else raw
-        return fitting, msgspec.json.encode({name: raw[name] for name in misfits}).decode()
+        return fitting, msgspec.json.encode({name: raw[name] for name in rest}).decode()
 
     def _text(self, name: str, value: str) -> str:
         # Delta does not tell an empty value of a partition from NULL.
         if not value and name in self.partition_by:
-            raise _Misfit
+            raise _DoesNotFit
         return value
 
     def _from_raw(self, name: str, value: Any, text: bytes) -> Any:
@@ -292,7 +292,7 @@ class Typing:
             return self._decimals[name](text)
         if name not in self._decimals and type(value) in (dict, list):
             return text.decode()
-        raise _Misfit
+        raise _DoesNotFit
 
     def _note(self, name: str, value: Any) -> None:
         """A field that could be a column. What is NULL says nothing about its type."""

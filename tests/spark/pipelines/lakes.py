@@ -24,7 +24,7 @@ def records(first: int, last: int, topic: str = "orders") -> pa.RecordBatch:
 
 
 def add(lake: Lake, first: int, last: int, *gaps: Gap) -> list[DataFile]:
-    files = list(write_files([records(first, last)], lake.place))
+    files = list(write_files([records(first, last)], lake.location))
     at = lake.position("orders")
     lake.commit(files, {} if at is None else {"orders": at}, {"orders": Position(last, 1)}, gaps)
     return files

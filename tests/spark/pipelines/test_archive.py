@@ -171,7 +171,7 @@ def test_what_the_table_does_not_give_back_is_not_trimmed(
     (one,) = lake.files()
     rows = pq.read_table(lake.file_paths()[0])
     other = rows.set_column(rows.schema.get_field_index("data"), "data", pa.array(["1", "2", "9"]))
-    lake.replace([one], list(write_files(other.to_batches(), lake.place)))
+    lake.replace([one], list(write_files(other.to_batches(), lake.location)))
     message = pipelines.failure(Archive(topics=[topic], table=table, trim=True))
     assert f'does not give back seq 3 of topic "{topic}"' in message
     assert server.state(topic)["earliest_seq"] == 1

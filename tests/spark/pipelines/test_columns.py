@@ -15,7 +15,7 @@ from pyspark_topics.pipelines import Archive, parquet
 from pyspark_topics.pipelines.compaction import due, merge
 from pyspark_topics.pipelines.erase import Tagged, strip_file
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold, write_files
+from pyspark_topics.pipelines.parquet import DataFile, TableRange, may_hold, write_files
 from pyspark_topics.pipelines.table_schema import RECORDS, Layout
 from pyspark_topics.pipelines.typed import Typing
 from tests.spark.pipelines.lakes import records
@@ -47,7 +47,7 @@ def batch(rows: list[tuple[str, str]], first: int = 1, tag: str | None = None) -
 def fill(lake: Lake, settings: Archive, rows: pa.RecordBatch) -> list[DataFile]:
     layout = Layout(lake.partition_by, tuple(settings.cluster_by))
     shaped = Typing(lake.columns, lake.partition_by).fill(rows)
-    files = list(write_files([shaped], lake.place, layout=layout))
+    files = list(write_files([shaped], lake.location, layout=layout))
     at = lake.position("orders")
     end = {"orders": Position(rows.column("seq")[-1].as_py(), 1)}
     lake.commit(files, {} if at is None else {"orders": at}, end, [])
@@ -89,7 +89,9 @@ def test_a_table_is_made_with_columns_and_partitions(table: str) -> None:
     assert query(lake, "select seq from t where day = '1970-01-03'") == [{"seq": 2}]
     # What pipelines read file by file is there without the log's help.
     files = tuple(one.path for one in lake.files())
-    assert Stretch(lake.place, files, "other:1", 1, 1, 9).read(["seq", "data"])["seq"].to_pylist() == [2]
+    assert TableRange(lake.location, files, "other:1", 1, 1, 9).read(["seq", "data"])["seq"].to_pylist() == [
+        2
+    ]
     (one,) = [one for one in lake.files() if one.partition["topic"] == "orders"]
     assert may_hold(one, "orders", 1, 1, 1)
     assert not may_hold(one, "other:1", 1, 1, 1)
@@ -120,10 +122,10 @@ def test_partitions_are_merged_by_themselves_and_clusters_stay_in_order(table: s
     assert sorted(map(sorted, topics)) == [["orders"], ["other"]]
     layout = Layout(lake.partition_by, ("n",))
     for group in groups:
-        lake.replace(group, merge(lake.place, 1 << 20, layout, lake.columns, group))
+        lake.replace(group, merge(lake.location, 1 << 20, layout, lake.columns, group))
     assert len(lake.files()) == 3
     for one in lake.files():
-        values = pa.Table.from_batches(parquet.read_file(lake.place, one.path))["n"].to_pylist()
+        values = pa.Table.from_batches(parquet.read_file(lake.location, one.path))["n"].to_pylist()
         assert values == sorted(values)
         assert (one.low["n"], one.high["n"]) == (values[0], values[-1])
     assert [row["seq"] for row in query(lake, "select seq from t order by seq")] == list(range(1, 18))
@@ -135,12 +137,12 @@ def test_an_erasure_leaves_partitions_and_columns_as_they_are(table: str) -> Non
     (one,) = fill(lake, settings, batch([("orders", '{"n":1}'), ("orders", '{"n":2}')], tag="user:7"))
     (other,) = fill(lake, settings, batch([("orders", '{"n":3}')], first=3))
     layout = Layout(lake.partition_by)
-    found = strip_file(lake.place, layout, Tagged("user:7"), one)
+    found = strip_file(lake.location, layout, Tagged("user:7"), one)
     assert found is not None
     assert (found.records, found.new) == (2, [])
     lake.replace([one], found.new, changed=True)
     assert query(lake, "select topic, n from t") == [{"topic": "orders", "n": 3}]
-    assert strip_file(lake.place, layout, Tagged("user:7"), other) is None
+    assert strip_file(lake.location, layout, Tagged("user:7"), other) is None
 
 
 def test_columns_are_added_if_asked_and_types_never_change(table: str) -> None:
@@ -168,14 +170,14 @@ def test_columns_are_added_if_asked_and_types_never_change(table: str) -> None:
 
 def test_an_old_table_gets_columns_only_if_asked(table: str) -> None:
     lake = Lake(table)
-    lake.commit(list(write_files([records(1, 3)], lake.place)), {}, {"orders": Position(3, 1)}, [])
+    lake.commit(list(write_files([records(1, 3)], lake.location)), {}, {"orders": Position(3, 1)}, [])
     with pytest.raises(PipelineFailed, match='does not fit schema: it has no column "a"'):
         opened(archive(table, schema="a INT"))
     settings = archive(table, schema="a INT", evolve=True)
     lake = opened(settings)
     fill(lake, settings, batch([("orders", '{"a":1}')], 4))
     assert [row["a"] for row in query(lake, "select a from t order by seq")] == [None, None, None, 1]
-    merged = merge(lake.place, 1 << 20, Layout(), lake.columns, lake.files())
+    merged = merge(lake.location, 1 << 20, Layout(), lake.columns, lake.files())
     lake.replace(lake.files(), merged)
     assert [row["a"] for row in query(lake, "select a from t order by seq")] == [None, None, None, 1]
 

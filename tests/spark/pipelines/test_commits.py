@@ -39,7 +39,7 @@ def _noting(plain: Any, found: list[str]) -> Any:
 def test_while_only_we_commit_nothing_is_asked(lake: Lake, asked: list[str]) -> None:
     add(lake, 1, 3)
     old = add(lake, 4, 5)
-    lake.replace(old, write_files([records(4, 5)], lake.place))
+    lake.replace(old, write_files([records(4, 5)], lake.location))
     add(lake, 6, 6)
     assert asked == []
     assert lake.position("orders") == Lake(lake.path).position("orders") == Position(6, 1)

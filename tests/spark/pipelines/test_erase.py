@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import Archive, Audit, Erase
-from pyspark_topics.pipelines.delta_table import place
+from pyspark_topics.pipelines.delta_table import location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import write_files
 from pyspark_topics.pipelines.table_schema import RECORDS
@@ -72,7 +72,7 @@ def test_nothing_is_left_of_it(own: Server, topic: str, pipelines: Pipelines, ta
     fill(own, topic)  # some of it in files, some in the journal only
     archive = Archive(pattern=f"{topic}.*", table=table)
     pipelines.run(archive, "archive")
-    orphan = next(iter(write_files(Lake(table).records.to_pyarrow_table().to_batches(), place(table))))
+    orphan = next(iter(write_files(Lake(table).records.to_pyarrow_table().to_batches(), location(table))))
     assert SECRET.encode() in bytes_of(own.data_dir)
     assert any(SECRET in row["data"] for row in rows_of(table))
     gaps = bytes_of(Path(f"{table}_gaps"))
@@ -171,7 +171,7 @@ def test_an_archive_that_had_read_such_records_cannot_bring_them_back(
         {"topic": topic, "epoch": own.state(topic)["epoch"], "seq": n, "tag": "user:7"} for n in (1, 2)
     ]
 
-    in_flight = list(write_files(pa.Table.from_pylist(own_rows, RECORDS).to_batches(), place(table)))
+    in_flight = list(write_files(pa.Table.from_pylist(own_rows, RECORDS).to_batches(), location(table)))
     pipelines.run(Erase(tag="user:7", topics=[topic], tables=[table]), "erase")
     with pytest.raises(PipelineFailed, match="at the same time"):
         archiving.commit(in_flight, {}, {topic: Position(2, own.state(topic)["epoch"])}, [])

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.replay import Pace
-from pyspark_topics.pipelines.state import Job
+from pyspark_topics.pipelines.state import SteppedJob
 from pyspark_topics.writer import Staged
 from topics.client import Client
 
@@ -30,11 +30,11 @@ class Commits(Client):
 
 def test_steps_have_numbers_that_go_on(tmp_path: Path) -> None:
     client, path = Commits(), tmp_path / "job.json"
-    job = Job.open(path, {"into": "t"})
+    job = SteppedJob.open(path, {"into": "t"})
     job.commit(client, [Staged("a", ["0"]), Staged("b", ["0", "1"])], at=5)
     # A step without rows has a number all the same: it may have had rows when it was done before.
     job.commit(client, [Staged("c")], at=6)
-    again = Job.open(path, {"into": "t"})
+    again = SteppedJob.open(path, {"into": "t"})
     assert (again.id, again.step, again.at, again.finished) == (job.id, 3, 6, False)
     again.commit(client, [Staged("d", ["0"])], at=7)
     again.finish()
@@ -43,29 +43,29 @@ def test_steps_have_numbers_that_go_on(tmp_path: Path) -> None:
         ("b", job.id, 1, ["0", "1"]),
         ("d", job.id, 3, ["0"]),
     ]
-    assert Job.open(path, {"into": "t"}).finished
-    assert Job.open(path, {"into": "another"}).step == 0
+    assert SteppedJob.open(path, {"into": "t"}).finished
+    assert SteppedJob.open(path, {"into": "another"}).step == 0
 
 
 def test_what_was_not_committed_is_not_noted(tmp_path: Path) -> None:
     client, path = Commits(), tmp_path / "job.json"
-    job = Job.open(path, {})
+    job = SteppedJob.open(path, {})
     job.settle([5, 9])
     client.is_away = True
     with pytest.raises(OSError, match="away"):
         job.commit(client, [Staged("a", ["0"])], at=5)
-    again = Job.open(path, {})
+    again = SteppedJob.open(path, {})
     assert (again.step, again.at, again.plan) == (0, 0, [5, 9])
     client.is_away = False
     again.commit(client, [Staged("a", ["0"])], at=5)
-    assert Job.open(path, {}).plan == [9]
+    assert SteppedJob.open(path, {}).plan == [9]
 
 
 def test_notes_that_cannot_be_read_stop_the_job(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text("{")
     with pytest.raises(PipelineFailed, match="would start again and write everything a second time"):
-        Job.open(path, {})
+        SteppedJob.open(path, {})
 
 
 def test_the_rate_is_kept() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.parquet import Stretch, write_files
+from pyspark_topics.pipelines.parquet import TableRange, write_files
 from tests.spark.pipelines.lakes import records
 from tests.spark.server import Server
 from tests.support.hadoop import s3a_settings
@@ -108,7 +108,9 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     server.append(f"{topic}.b", *range(COUNT))
     (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
     old = Lake(str(tmp_path / "old"))
-    old.commit(list(write_files([records(1, COUNT, "old")], old.place)), {}, {"old": Position(COUNT, 1)}, [])
+    old.commit(
+        list(write_files([records(1, COUNT, "old")], old.location)), {}, {"old": Position(COUNT, 1)}, []
+    )
     kill_in_the_middle(server, declaration)
     committed = Lake(table).archived(source, server.state(source)["epoch"])
     assert committed is not None
@@ -176,14 +178,16 @@ def test_killed_with_everything_in_an_object_store(
     server.append(source, *range(COUNT))
     (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
     old = Lake(old_table, store.options)
-    old.commit(list(write_files([records(1, COUNT, "old")], old.place)), {}, {"old": Position(COUNT, 1)}, [])
+    old.commit(
+        list(write_files([records(1, COUNT, "old")], old.location)), {}, {"old": Position(COUNT, 1)}, []
+    )
     names = ("lake", "history", "again")
     kill_in_the_middle(server, declaration, names)
     lake = Lake(table, store.options)
     committed = lake.archived(source, server.state(source)["epoch"])
     assert committed is not None
     assert 0 < committed < COUNT
-    orphans = lake.place.files(".parquet") - {one.path for one in lake.files()}
+    orphans = lake.location.files(".parquet") - {one.path for one in lake.files()}
     assert orphans, "files without a commit"
     found = lake.records.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     assert orphans <= set(found), "a vacuum finds them"
@@ -192,8 +196,8 @@ def test_killed_with_everything_in_an_object_store(
     finish(server, declaration, ("lake",), ("lake",))
     finish(server, declaration, ("history", "again"))
     lake.refresh()
-    stretch = Stretch(
-        lake.place, tuple(one.path for one in lake.files()), source, lake.position(source).epoch, 1, 999
+    stretch = TableRange(
+        lake.location, tuple(one.path for one in lake.files()), source, lake.position(source).epoch, 1, 999
     )  # type: ignore[union-attr]
     rows = stretch.read(["seq", "data"]).to_pydict()
     assert rows["seq"] == list(range(1, COUNT + 1))

@@ -43,7 +43,7 @@ def test_files_and_positions_move_together(lake: Lake) -> None:
 
 
 def test_a_commit_is_synced_when_it_returns(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = list(write_files([records(1, 3)], lake.place))
+    files = list(write_files([records(1, 3)], lake.location))
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
     lake.commit(files, {}, {"orders": Position(3, 1)}, [])
@@ -67,7 +67,7 @@ def test_a_writer_that_has_looked_meanwhile_collides_too(lake: Lake) -> None:
     add(lake, 1, 3)
     at = {"orders": Position(3, 1)}
     slow = Lake(lake.path)
-    files = list(write_files([records(4, 5)], slow.place))
+    files = list(write_files([records(4, 5)], slow.location))
     add(lake, 4, 5)
     slow.replace([], [])
     assert slow.records.version() > lake.records.version()
@@ -92,7 +92,7 @@ def test_gaps_are_rows_once_also_when_two_note_them(lake: Lake) -> None:
 def test_two_topics_do_not_collide(lake: Lake) -> None:
     slow = Lake(lake.path)
     add(lake, 1, 3)
-    files = list(write_files([records(1, 2, "other")], lake.place))
+    files = list(write_files([records(1, 2, "other")], lake.location))
     slow.commit(files, {}, {"other": Position(2, 1)}, [])
     assert seqs(lake) == [1, 1, 2, 2, 3]
 
@@ -192,9 +192,9 @@ def test_commits_without_gaps_are_not_looked_through_for_ever(
 
 def test_a_file_that_is_part_of_the_table_is_never_discarded(lake: Lake) -> None:
     (one,) = add(lake, 1, 3)
-    (other,) = write_files([records(4, 5)], lake.place)
+    (other,) = write_files([records(4, 5)], lake.location)
     Lake(lake.path).discard([one, other])
-    assert lake.place.files(".parquet") == {one.path}
+    assert lake.location.files(".parquet") == {one.path}
     assert seqs(lake) == [1, 2, 3]
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_topics.pipelines import Load, load
-from pyspark_topics.pipelines.state import Job
+from pyspark_topics.pipelines.state import SteppedJob
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 
@@ -64,15 +64,15 @@ def test_a_load_that_was_killed_between_commit_and_note_goes_on(
     monkeypatch.setattr(load, "COMMIT_BYTES", 1_000)
     (tmp_path / "a.json").write_text("".join(f'{{"n":{n}}}\n' for n in range(1000)))
     settings = Load(files=[str(tmp_path / "a.json")], into=topic)
-    noted = Job.note
+    noted = SteppedJob.note
 
-    def killed(job: Job, *, step: int, at: int, finished: bool = False) -> None:
+    def killed(job: SteppedJob, *, step: int, at: int, finished: bool = False) -> None:
         if at == 3:
             raise RuntimeError("killed")
         noted(job, step=step, at=at, finished=finished)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "note", killed)
+        patch.setattr(SteppedJob, "note", killed)
         assert pipelines.failure(settings) == "killed"
     assert 0 < server.state(topic)["head_seq"] < 1000
     pipelines.run(settings)
@@ -281,7 +281,7 @@ def test_copies_of_lines_that_were_added_go_once_they_are_loaded_and_not_before(
     pipelines.run(settings)
     lines.write_text("1\n2\n")
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "commit", _killed)
+        patch.setattr(SteppedJob, "commit", _killed)
         assert pipelines.failure(settings) == "killed"
         assert pipelines.failure(settings) == "killed"
     assert (copies / "a.jsonl").read_text() == "2\n"

@@ -17,12 +17,12 @@ from deltalake import Schema
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import object_store
-from pyspark_topics.pipelines.delta_table import MARK, Collision, Place, make_table, place
+from pyspark_topics.pipelines.delta_table import MARK, Collision, Location, location, make_table
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.load_notes import Loaded
-from pyspark_topics.pipelines.object_store import Bucket
-from pyspark_topics.pipelines.parquet import Stretch, read_file, write_files
-from pyspark_topics.pipelines.state import Job, state_path
+from pyspark_topics.pipelines.object_store import ObjectStore
+from pyspark_topics.pipelines.parquet import TableRange, read_file, write_files
+from pyspark_topics.pipelines.state import SteppedJob, state_path
 from pyspark_topics.pipelines.table_schema import RECORDS
 from tests.spark.pipelines.lakes import add, records
 from tests.support.google import Google
@@ -37,19 +37,19 @@ def store(request: pytest.FixtureRequest, s3: S3, google: Google) -> Store:
 
 
 @pytest.fixture(params=["folder", "s3", "gs"])
-def where(request: pytest.FixtureRequest, tmp_path: Path, s3: S3, google: Google, topic: str) -> Place:
+def where(request: pytest.FixtureRequest, tmp_path: Path, s3: S3, google: Google, topic: str) -> Location:
     if request.param == "folder":
-        return place(str(tmp_path / "table"))
+        return location(str(tmp_path / "table"))
     store: Store = s3 if request.param == "s3" else google
-    return place(store.uri(topic), store.options)
+    return location(store.uri(topic), store.options)
 
 
-def test_files_are_written_read_listed_and_removed_alike(where: Place) -> None:
+def test_files_are_written_read_listed_and_removed_alike(where: Location) -> None:
     assert where.is_free()
     (one,) = write_files([records(1, 3), records(4, 9)], where)
     again = pickle.loads(pickle.dumps(where))
     assert pa.Table.from_batches(read_file(again, one.path, ["seq"]))["seq"].to_pylist() == list(range(1, 10))
-    assert Stretch(where, (one.path,), "orders", 1, 3, 5).read(["seq", "data"]).to_pydict() == {
+    assert TableRange(where, (one.path,), "orders", 1, 3, 5).read(["seq", "data"]).to_pydict() == {
         "seq": [3, 4, 5],
         "data": ["3", "4", "5"],
     }
@@ -59,7 +59,9 @@ def test_files_are_written_read_listed_and_removed_alike(where: Place) -> None:
     assert where.files(".parquet") == set()
 
 
-def test_only_row_groups_that_may_hold_a_seq_are_read(where: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_row_groups_that_may_hold_a_seq_are_read(
+    where: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pyspark_topics.pipelines.parquet.ROW_GROUP_BYTES", 1)
     (one,) = write_files([records(n, n + 9) for n in range(1, 50, 10)], where)
     read: list[int] = []
@@ -70,7 +72,7 @@ def test_only_row_groups_that_may_hold_a_seq_are_read(where: Place, monkeypatch:
         return plain(self, group, **more)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", noted)
-    assert Stretch(where, (one.path,), "orders", 1, 20, 21).read(["seq"])["seq"].to_pylist() == [20, 21]
+    assert TableRange(where, (one.path,), "orders", 1, 20, 21).read(["seq"])["seq"].to_pylist() == [20, 21]
     assert read == [1, 2]
 
 
@@ -82,16 +84,16 @@ def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:
     again = Lake.existing(store.uri(topic), store.options)
     assert again.position("orders") == Position(9, 1)
     assert again.gaps() == [gap]
-    assert {one.path for one in again.files()} == again.place.files(".parquet")
+    assert {one.path for one in again.files()} == again.location.files(".parquet")
     assert again.file_paths()[0].startswith(f"{store.scheme}://lake/")
-    again.replace(files, list(write_files([records(1, 3)], again.place)))
+    again.replace(files, list(write_files([records(1, 3)], again.location)))
     with pytest.raises(Collision):
         lake.replace(files, [])
     with pytest.raises(PipelineFailed, match=f"there is no table at {store.uri('nothing')}"):
         Lake.existing(store.uri("nothing"), store.options)
 
 
-def test_a_table_is_made_once_and_says_nothing_of_the_machine_that_made_it(where: Place) -> None:
+def test_a_table_is_made_once_and_says_nothing_of_the_machine_that_made_it(where: Location) -> None:
     columns = Schema.from_arrow(RECORDS)
     made = make_table(where, columns, ("topic",), MARK)
     assert made.metadata().partition_columns == ["topic"]
@@ -99,7 +101,7 @@ def test_a_table_is_made_once_and_says_nothing_of_the_machine_that_made_it(where
     again = make_table(where, columns, (), {})
     assert again.metadata().id == made.metadata().id
     assert again.version() == 0
-    if isinstance(where, Bucket):
+    if isinstance(where, ObjectStore):
         assert "location" not in made.history()[0]["operationParameters"]
 
 
@@ -117,8 +119,8 @@ def test_a_store_that_takes_every_put_is_refused_and_left_clean(topic: str) -> N
 def test_the_probe_of_a_store_is_removed_and_so_are_old_ones(
     s3: S3, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = place(s3.uri(topic), s3.options)
-    assert isinstance(where, Bucket)
+    where = location(s3.uri(topic), s3.options)
+    assert isinstance(where, ObjectStore)
     where.write("_topics_probe/of-one-that-was-killed", b"")
     where.refuse_unsafe()
     assert s3.names(topic) == {"_topics_probe/of-one-that-was-killed"}
@@ -137,7 +139,7 @@ def test_what_is_wrong_with_a_store_is_one_sentence(s3: S3) -> None:
 
 def test_what_a_store_refuses_a_task_is_one_sentence_too(s3: S3) -> None:
     """Of a task only text arrives: the sentence is found in it by the name of its error."""
-    where = place("s3://no-such-bucket/t", s3.options)
+    where = location("s3://no-such-bucket/t", s3.options)
     sink = where.create("x.parquet")
     for attempt in (sink.finish, lambda: where.source("x.parquet"), lambda: where.files("")):
         with pytest.raises(PipelineFailed, match=r"^cannot .* s3://no-such-bucket/t: ") as found:
@@ -147,8 +149,8 @@ def test_what_a_store_refuses_a_task_is_one_sentence_too(s3: S3) -> None:
 
 
 def test_files_that_are_no_table_are_not_taken_over(s3: S3, topic: str) -> None:
-    where = place(s3.uri(topic), s3.options)
-    assert isinstance(where, Bucket)
+    where = location(s3.uri(topic), s3.options)
+    assert isinstance(where, ObjectStore)
     where.write("somebody/elses.csv", b"a,b")
     with pytest.raises(PipelineFailed, match="has files and is no Delta table"):
         Lake.to_write(s3.uri(topic), s3.options)
@@ -157,8 +159,8 @@ def test_files_that_are_no_table_are_not_taken_over(s3: S3, topic: str) -> None:
 def test_options_are_told_apart_and_those_of_delta_alone_left_out(s3: S3, topic: str) -> None:
     options = {**s3.options, "AWS_S3_ALLOW_UNSAFE_RENAME": "true", "timeout": "60s", "AWS_ALLOW_HTTP": "true"}
     del options["aws_allow_http"]
-    where = place(s3.uri(topic), options)
-    assert isinstance(where, Bucket)
+    where = location(s3.uri(topic), options)
+    assert isinstance(where, ObjectStore)
     where.write("note", b"1")
     assert (where.read("note"), where.read("other")) == (b"1", None)
     assert "testing" not in repr(where), "keys are not shown"
@@ -175,10 +177,10 @@ def test_the_environment_counts(s3: S3, topic: str, monkeypatch: pytest.MonkeyPa
 def test_notes_of_jobs_lie_in_a_store_too(s3: S3, topic: str, tmp_path: Path) -> None:
     state = state_path(s3.uri(topic), s3.options) / "again"
     state.mkdir(parents=True, exist_ok=True)
-    job = Job.open(state / "replay.json", {"table": "x"})
+    job = SteppedJob.open(state / "replay.json", {"table": "x"})
     job.note(step=2, at=20)
-    assert Job.open(state / "replay.json", {"table": "x"}) == job
-    assert Job.read(state / "other.json") is None
+    assert SteppedJob.open(state / "replay.json", {"table": "x"}) == job
+    assert SteppedJob.read(state / "other.json") is None
     file = tmp_path / "a.json"
     file.write_text("1\n")
     first = Loaded(state).new(str(file), {"settings": 1})
@@ -200,7 +202,7 @@ while True:
     first = 1 if at is None else at.seq + 1
     if first > 12:
         break
-    files = list(write_files([records(first, first + 1)], lake.place))
+    files = list(write_files([records(first, first + 1)], lake.location))
     try:
         lake.commit(files, {} if at is None else {"orders": at}, {"orders": Position(first + 1, 1)}, [])
     except Collision:
@@ -217,6 +219,8 @@ def test_writers_that_compete_write_everything_once(s3: S3, topic: str) -> None:
     writers = [subprocess.Popen(command, cwd=root) for _ in range(4)]
     assert [one.wait(240) for one in writers] == [0] * 4
     lake = Lake.existing(s3.uri(topic), s3.options)
-    found = Stretch(lake.place, tuple(one.path for one in lake.files()), "orders", 1, 1, 99).read(["seq"])
+    found = TableRange(lake.location, tuple(one.path for one in lake.files()), "orders", 1, 1, 99).read(
+        ["seq"]
+    )
     assert found["seq"].to_pylist() == list(range(1, 13))
-    assert lake.place.files(".parquet") == {one.path for one in lake.files()}, "nothing is left over"
+    assert lake.location.files(".parquet") == {one.path for one in lake.files()}, "nothing is left over"

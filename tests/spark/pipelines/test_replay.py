@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_topics.pipelines import Archive, Replay, replay
-from pyspark_topics.pipelines.state import Job
+from pyspark_topics.pipelines.state import SteppedJob
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 
@@ -57,15 +57,15 @@ def test_one_killed_between_commit_and_note_goes_on(
     server.append(topic, *range(55))
     pipelines.run(Archive(topics=[topic], table=table))
     settings = Replay(table=table, topic=topic, into=f"{topic}.out")
-    noted = Job.note
+    noted = SteppedJob.note
 
-    def killed(job: Job, *, step: int, at: int, finished: bool = False) -> None:
+    def killed(job: SteppedJob, *, step: int, at: int, finished: bool = False) -> None:
         if at == 29:
             raise RuntimeError("killed")
         noted(job, step=step, at=at, finished=finished)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "note", killed)
+        patch.setattr(SteppedJob, "note", killed)
         assert pipelines.failure(settings) == "killed"
     assert server.state(f"{topic}.out")["head_seq"] == 29
     assert pipelines.run(settings)["finished"]

@@ -35,9 +35,9 @@ def test_files_are_merged_with_others_of_their_size() -> None:
 def test_the_second_to_rewrite_a_file_collides(lake: Lake) -> None:
     old = add(lake, 1, 3)
     slow = Lake(lake.path)
-    lake.replace(old, merge(lake.place, 1, PLAIN, lake.columns, old))
+    lake.replace(old, merge(lake.location, 1, PLAIN, lake.columns, old))
     with pytest.raises(Collision):
-        slow.replace(old, merge(lake.place, 1, PLAIN, lake.columns, old))
+        slow.replace(old, merge(lake.location, 1, PLAIN, lake.columns, old))
     assert seqs(lake) == [1, 2, 3]
 
 
@@ -45,8 +45,8 @@ def test_files_that_no_commit_names_go_after_a_week(lake: Lake) -> None:
     add(lake, 1, 3)
     folder = Path(lake.path)
     long_ago = time.time() - (KEEP_REMOVED_HOURS + 1) * 3600
-    (old,) = write_files([records(7, 9)], lake.place)
-    (young,) = write_files([records(7, 9)], lake.place)
+    (old,) = write_files([records(7, 9)], lake.location)
+    (young,) = write_files([records(7, 9)], lake.location)
     os.utime(folder / old.path, (long_ago, long_ago))
     Compaction(lake, 1 << 20).vacuum()
     assert (folder / old.path).exists(), "the table was made by us: it is not looked through at once"
@@ -70,8 +70,8 @@ def test_only_files_that_hold_such_records_are_written_again(lake: Lake, tagged:
     batch = records(1, 5)
     tags = ["t1", None, "t2", "t3", ""]
     at = batch.schema.get_field_index("tag")
-    (file,) = write_files([batch.set_column(at, batch.schema.field(at), pa.array(tags))], lake.place)
-    found = strip_file(lake.place, PLAIN, tagged, file)
+    (file,) = write_files([batch.set_column(at, batch.schema.field(at), pa.array(tags))], lake.location)
+    found = strip_file(lake.location, PLAIN, tagged, file)
     if not count:
         assert found is None
         return

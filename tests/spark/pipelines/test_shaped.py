@@ -50,7 +50,7 @@ def test_fields_become_columns_and_everything_else_works_on(
         {"seq": 4, "sku": "A", "qty": None, "price": 2.5, "_rescued": None},
     ]
     lake = Lake(table)
-    assert lake.place.files(".parquet") == {one.path for one in lake.files()}, "written anew, once settled"
+    assert lake.location.files(".parquet") == {one.path for one in lake.files()}, "written anew, once settled"
     assert server.state(topic)["earliest_seq"] == 5, "read back equal, and trimmed"
     server.append(topic, {"data": {"price": "free", "paid": True}})
     assert pipelines.run(archive)["records"] == 1

@@ -45,7 +45,7 @@ def test_archive_replay_route_audit_and_erase(
     facts = pipelines.run(Erase(tag="user:3", tables=[table], topics=[name]))
     assert facts["tables"][0]["records"] == 1
     lake = Lake.existing(table, any_store.options)
-    assert lake.place.files(".parquet") == {one.path for one in lake.files()}
+    assert lake.location.files(".parquet") == {one.path for one in lake.files()}
     assert sum(one.rows for one in lake.files()) == 3
 
 

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from pyspark_topics.errors import TableChanged
-from pyspark_topics.pipelines.delta_table import place
-from pyspark_topics.pipelines.joined import TableReader
+from pyspark_topics.pipelines.delta_table import location
+from pyspark_topics.pipelines.joined import JoinedTableReader
 
 KINDS = {"BIGINT": LongType(), "INT": IntegerType(), "STRING": StringType()}
 
@@ -28,7 +28,7 @@ def columns(text: str) -> StructType:
 
 
 def rows(path: object, kind: str, schema: str) -> list[dict[str, Any]]:
-    reader = TableReader(place(str(path)), kind, columns(schema))
+    reader = JoinedTableReader(location(str(path)), kind, columns(schema))
     (partition,) = reader.partitions()
     return [row for batch in reader.read(partition) for row in batch.to_pylist()]
 
@@ -47,7 +47,7 @@ def test_a_delta_table_is_read_at_its_newest_version(tmp_path: Path) -> None:
 def test_a_version_that_was_vacuumed_since_it_was_planned_is_no_obstacle(tmp_path: Path) -> None:
     table = tmp_path / "t"
     write_deltalake(table, pa.table({"a": [1]}))
-    reader = TableReader(place(str(table)), "delta", columns("a BIGINT"))
+    reader = JoinedTableReader(location(str(table)), "delta", columns("a BIGINT"))
     (planned,) = reader.partitions()
     write_deltalake(table, pa.table({"a": [2]}), mode="overwrite")
     assert [batch.to_pylist() for batch in reader.read(planned)] == [[{"a": 1}]]

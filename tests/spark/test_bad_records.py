@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from pyspark_topics.bad_records import Misfits, wrong
+from pyspark_topics.bad_records import BadRecords, wrong
 from topics.log.write.arrow_batch import check_cells
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_RECORD_BYTES
@@ -67,13 +67,15 @@ def test_what_the_server_would_refuse_is_no_record(row: dict[str, str], why: str
 
 
 def test_of_a_long_row_the_beginning_is_kept() -> None:
-    [text] = Misfits("errors", "big").records([("why", {"data": "x" * 2_000_000})]).column("data").to_pylist()
+    [text] = (
+        BadRecords("errors", "big").records([("why", {"data": "x" * 2_000_000})]).column("data").to_pylist()
+    )
     assert len(text) < MAX_RECORD_BYTES
     assert json.loads(text)["row"].startswith('{"data":"xxx')
 
 
 def test_errors_as_the_sink_takes_them() -> None:
-    batch = Misfits("errors", "big").records([("data is NULL", {"data": None, "at": pa.scalar(1)})])
+    batch = BadRecords("errors", "big").records([("data is NULL", {"data": None, "at": pa.scalar(1)})])
     assert batch.column("tag").to_pylist() == ["error"]
     assert json.loads(batch.column("data")[0].as_py()) == {
         "kind": "error",
