@@ -151,7 +151,7 @@ COLLECTIONS = {
     },
     "flow/queues/redrive.py": {"Redrive.skipped": REQUEST},
     "flow/queues/registry.py": {"Queues._by_topic": "max_topics"},
-    "flow/routers/arrival.py": {"Arrival.sizes": REQUEST, "RouteOp.arrivals": REQUEST},
+    "flow/routers/pending_copies.py": {"PendingCopies.sizes": REQUEST, "RouteOp.all_pending": REQUEST},
     "flow/routers/definitions.py": {
         "Router.keys_seen": "keys of a router",
         "RouterTable.by_id": "max_routers",

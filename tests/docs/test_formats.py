@@ -247,7 +247,7 @@ ARRAYS = {
     "definition": Definition,
     "options": RouterOptions,
     "step": routers.Step,
-    "share": routers.Share,
+    "copy plan": routers.CopyPlan,
     "stamp": routers.Stamp,
     "piece": routers.Piece,
     "carried": routers.CarriedRows,

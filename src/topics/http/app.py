@@ -95,7 +95,7 @@ class Application:
         self.server.on_shutdown += [self._tell_stopping, self.watches.end_streams, self.tails.end_streams]
         self.server.on_shutdown.append(self.sockets.end_sockets)
         self.server.on_shutdown.append(self._end_waiting)
-        self.server.on_shutdown.append(self.node.routers.readers.let_all_go)
+        self.server.on_shutdown.append(self.node.routers.readers.release_all)
         self.server.on_stopped += [self._close, self._stop_tracing]
         # Told when data requests are answered.
         self.on_ready: list[Callable[[], None]] = []

@@ -158,12 +158,12 @@ class RoutersAgainstLists(RuleBasedStateMachine):
         shelf.expire(self.now())
         shelf.evict()
 
-    @rule(name=TOPICS, share=st.floats(0, 1), tag=st.sampled_from([None, "x", "z"]))
-    def delete(self, name: str, share: float, tag: str | None) -> None:
+    @rule(name=TOPICS, plan=st.floats(0, 1), tag=st.sampled_from([None, "x", "z"]))
+    def delete(self, name: str, plan: float, tag: str | None) -> None:
         if name not in self.shelves:
             return
         shelf = self.shelf(name)
-        before = int(len(shelf.rows) * share) + 1
+        before = int(len(shelf.rows) * plan) + 1
         self.lab.delete(name, before=before, match=tag)
         for row in shelf.rows[: before - 1]:
             if row.fate == LIVE and tag in (None, row.tag):

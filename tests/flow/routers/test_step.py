@@ -88,7 +88,7 @@ def test_only_copies_of_scattered_records_say_which_they_are(
     lab.route("r", "a", "b", match="x")
     lab.write("a", *[{"data": tag, "tag": tag} for tag in tags])
     assert lab.data("b") == ["x", "x"]
-    assert [bool(piece.offsets) for piece in last_step(lab).shares[0].pieces] == [not is_dense]
+    assert [bool(piece.offsets) for piece in last_step(lab).plans[0].pieces] == [not is_dense]
 
 
 def test_a_chain_ends_after_eight_hops(lab: RouterLab) -> None:

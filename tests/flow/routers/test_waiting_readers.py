@@ -34,7 +34,7 @@ class Waiting:
 
     def step(self) -> None:
         self.routers.forward(lambda: True)
-        self.routers.readers.let_go()
+        self.routers.readers.release_served()
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_those_who_wait_can_all_be_let_go(waiting: Waiting) -> None:
     waiting.lab.write("a", *range(12))
     assert waiting.come()
     assert waiting.come()
-    waiting.routers.readers.let_all_go()
+    waiting.routers.readers.release_all()
     assert waiting.found == [0, 0]
     assert not waiting.routers.readers
 
@@ -144,6 +144,6 @@ def test_nobody_waits_for_what_is_gone(waiting: Waiting, gone: str) -> None:
         waiting.lab.unroute("r")
     else:
         waiting.lab.drop(gone)
-    waiting.routers.readers.let_go()
+    waiting.routers.readers.release_served()
     # Before a router goes, it does what it owes.
     assert waiting.found == [12 if gone == "router" else 0]

@@ -1,11 +1,11 @@
-"""The background pass: what is owed is forwarded at once, then the pass rests in proportion to its work.
+"""The background pass: it makes due copies at once, and then rests in proportion to its work.
 
-A lone record is copied in the next turn of the loop, and so are those that follow it now and then: a short
-rest is not worth a timer, it is added to the next one. Under a stream of small writes, the rest gathers many
-of them into one step, so that copies to many destinations take a bounded share of the time from writers.
+A single record is copied in the next turn of the loop. A short rest is not worth a timer, and is added to the
+next one. Under a stream of small writes, the rest gathers many of them into one step, so that copies to many
+destinations take a bounded share of the time from writers.
 
-Copies stay in memory until they are sealed, like all that is written, and there may be many of each record:
-the brake holds them back as it does writers.
+Copies stay in memory until they are sealed, and there may be many of each record: the write stall holds the
+pass back as it does writers.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from topics.values import InvariantViolated
 
 # Work per turn; what is left waits for the next one.
 TURN_S = 0.003
-# Rest after a turn: so many times the work, within bounds. A backlog may take most of the time.
+# The rest after a turn, as a multiple of its work. A backlog may take most of the time.
 REST_FACTOR = 4.0
 BACKLOG_REST_FACTOR = 0.5
-# As long as it is no longer than this, a record that comes is copied at once, and the rest taken later.
+# A rest up to this length does not delay the next record: it is taken later.
 SHORT_REST_S = 0.001
-# Also how soon a full destination is looked at again.
+# Also how soon a full destination is tried again.
 MAX_REST_S = 0.04
-# Under pressure copies can wait; a reader of a destination still gets them at once, if they are not too many.
+# Under pressure copies wait; a reader of a destination still gets them at once, unless they are a backlog.
 DEFER_S = 0.25
 
 
@@ -77,7 +77,7 @@ class RouterPass:
             return
         held_s = self._commit.held_s()
         if held_s and not self._was_held:
-            # Once: writers may be held for what they have written meanwhile, and must not always come first.
+            # Only once: otherwise writers would always come first.
             self._was_held = True
             self._schedule(self._loop.time() + held_s)
             return
@@ -87,14 +87,14 @@ class RouterPass:
             more = self._routers.forward(lambda: perf_counter() - started > TURN_S)
         except InvariantViolated as error:
             self._commit.give_up(error)
-            self._routers.readers.let_all_go()
+            self._routers.readers.release_all()
             return
         except Exception:
-            self._routers.readers.let_all_go()
+            self._routers.readers.release_all()
             raise
         self._commit.hold_next()
-        self._routers.readers.let_go()
-        # What other processes did in between is not ours to rest for.
+        self._routers.readers.release_served()
+        # Time that other processes used does not count.
         worked = thread_time() - worked_before
         rest = worked * (BACKLOG_REST_FACTOR if more else REST_FACTOR)
         now = self._loop.time()

@@ -55,7 +55,7 @@ class Stamp(msgspec.Struct, array_like=True, gc=False):
     source_id: int
 
 
-class Share(msgspec.Struct, array_like=True, gc=False):
+class CopyPlan(msgspec.Struct, array_like=True, gc=False):
     """What one router did in a step."""
 
     router: int
@@ -84,7 +84,7 @@ class CarriedRows(msgspec.Struct, array_like=True, gc=False):
 
 class Step(msgspec.Struct, array_like=True, gc=False):
     source: int
-    shares: list[Share]
+    plans: list[CopyPlan]
     carried: CarriedRows | None = None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from topics import codec
 from topics.codec import AnyRows
 from topics.flow.routers.copies import carried_rows, copies_of
-from topics.flow.routers.frames import COPIES, Piece, Share, Step
+from topics.flow.routers.frames import COPIES, CopyPlan, Piece, Step
 from topics.log import HotColumns, rows_of
 from topics.storage import I64, Columns, Frame, Records, join_records
 
@@ -77,17 +77,17 @@ class Lineage:
 
     def note_step(self, step: Step, position: int) -> None:
         """Copies are records of their destination, and may have been copied on from there."""
-        for share in step.shares:
-            known = self._known.get(share.dest)
-            if known is None or not share.kept:
+        for plan in step.plans:
+            known = self._known.get(plan.dest)
+            if known is None or not plan.kept:
                 continue
-            for piece in share.pieces:
+            for piece in plan.pieces:
                 if piece.kind == COPIES:
-                    known.add(self._derived(step, share, piece, position))
+                    known.add(self._derived(step, plan, piece, position))
 
-    def _derived(self, step: Step, share: Share, piece: Piece, position: int) -> _Stretch:
+    def _derived(self, step: Step, plan: CopyPlan, piece: Piece, position: int) -> _Stretch:
         def load() -> Columns | None:
-            rendered = self.render(step, share, piece, position)
+            rendered = self.render(step, plan, piece, position)
             if rendered is None:
                 return None
             return _columns(rendered.rows)
@@ -104,14 +104,14 @@ class Lineage:
         end = bisect_right(known.firsts, piece.last_source)
         return min([position, *(stretch.position for stretch in known.stretches[begin:end])])
 
-    def render(self, step: Step, share: Share, piece: Piece, position: int) -> Rendered | None:
+    def render(self, step: Step, plan: CopyPlan, piece: Piece, position: int) -> Rendered | None:
         """Make the copies of one piece again; None when their originals are not in the journal any more."""
         found = self._originals(step, piece.source_seqs(), position)
         if found is None:
             return None
         rows, lowest = found
-        copies = copies_of(rows, with_node=share.with_node, with_tag=share.with_tag, stamp=share.stamp)
-        encoded = codec.encode([copies.write], piece.first_dest, share.ts, copies.hops)
+        copies = copies_of(rows, with_node=plan.with_node, with_tag=plan.with_tag, stamp=plan.stamp)
+        encoded = codec.encode([copies.write], piece.first_dest, plan.ts, copies.hops)
         return Rendered(encoded, lowest)
 
     def _originals(self, step: Step, seqs: I64, position: int) -> tuple[Records, int] | None:

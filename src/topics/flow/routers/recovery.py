@@ -1,13 +1,13 @@
-"""Routers across restarts: their frames read back, and their share of the snapshot."""
+"""Routers across restarts: their frames read back, and their plan of the snapshot."""
 
 import logging
 from typing import Any
 
 from topics.flow.routers import frames
-from topics.flow.routers.arrival import Arrival
 from topics.flow.routers.definitions import Definition, Router
-from topics.flow.routers.frames import COPIES, GONE, Piece, RouterState, Share, Step
+from topics.flow.routers.frames import COPIES, GONE, CopyPlan, Piece, RouterState, Step
 from topics.flow.routers.lineage import Lineage
+from topics.flow.routers.pending_copies import PendingCopies
 from topics.flow.routers.registry import Routers
 from topics.log import Engine, Extension, Topic, expire, is_loaded, load_rows
 from topics.log.remove import ledger
@@ -72,18 +72,18 @@ class RouterRecovery(Extension):
             self._lineage.follow(frames.decode_definition(frame.payload).source)
         elif frame.kind == Kind.ROUTE:
             step = frames.decode_step(frame.payload)
-            for share in step.shares:
-                dest = self._engine.by_id.get(share.dest)
-                if dest is not None and share.kept:
-                    for piece in share.pieces:
-                        self._load_again(step, share, piece, dest, frame.position)
+            for plan in step.plans:
+                dest = self._engine.by_id.get(plan.dest)
+                if dest is not None and plan.kept:
+                    for piece in plan.pieces:
+                        self._load_again(step, plan, piece, dest, frame.position)
             self._lineage.note_step(step, frame.position)
 
-    def _load_again(self, step: Step, share: Share, piece: Piece, dest: Topic, position: int) -> None:
+    def _load_again(self, step: Step, plan: CopyPlan, piece: Piece, dest: Topic, position: int) -> None:
         wanted = piece.kind == COPIES and piece.last_dest >= dest.floor and piece.first_dest <= dest.head
         if not wanted or is_loaded(dest, piece.first_dest):
             return
-        made = self._lineage.render(step, share, piece, position)
+        made = self._lineage.render(step, plan, piece, position)
         if made is not None:
             load_rows(self._engine, dest, made.rows, made.position)
 
@@ -99,8 +99,8 @@ class RouterRecovery(Extension):
         else:
             step = frames.decode_step(frame.payload)
             self._routers.referred[step.source] = frame.end
-            for share in step.shares:
-                self._replay_share(step, share, frame)
+            for plan in step.plans:
+                self._replay_plan(step, plan, frame)
             self._lineage.note_step(step, frame.position)
 
     def _replay_definition(self, definition: Definition) -> None:
@@ -128,40 +128,40 @@ class RouterRecovery(Extension):
         self._routers.add(router)
         return router
 
-    def _replay_share(self, step: Step, share: Share, frame: Frame) -> None:
-        router = self._routers.table.by_id.get(share.router)
+    def _replay_plan(self, step: Step, plan: CopyPlan, frame: Frame) -> None:
+        router = self._routers.table.by_id.get(plan.router)
         if router is not None:
-            router.sent = share.cursor
-        dest = self._engine.by_id.get(share.dest)
+            router.sent = plan.cursor
+        dest = self._engine.by_id.get(plan.dest)
         if dest is None:
             return
-        arrival = Arrival(router, dest, share, frame.ts, [])
-        if share.pieces:
+        pending = PendingCopies(router, dest, plan, frame.ts, [])
+        if plan.pieces:
             expire(dest, frame.ts)
-            first = share.pieces[0].first_dest
+            first = plan.pieces[0].first_dest
             if first > dest.head + 1:
                 dest.add_hole(dest.head + 1, first - 1, ledger.LOST, found_ms=self._engine.now())
                 self._engine.totals.found_damage()
-            arrival.sizes = [
-                self._stage_again(step, share, piece, dest, frame.position) for piece in share.pieces
+            pending.sizes = [
+                self._stage_again(step, plan, piece, dest, frame.position) for piece in plan.pieces
             ]
             self._engine.touched.add(dest)
-        arrival.apply(self._engine)
+        pending.apply(self._engine)
 
-    def _stage_again(self, step: Step, share: Share, piece: Piece, dest: Topic, position: int) -> int:
+    def _stage_again(self, step: Step, plan: CopyPlan, piece: Piece, dest: Topic, position: int) -> int:
         """Stage what had been staged the first time; returns what it counts for."""
         if piece.kind != COPIES:
             dest.skip_to(piece.last_dest)
             return 0
-        made = self._lineage.render(step, share, piece, position) if share.kept else None
+        made = self._lineage.render(step, plan, piece, position) if plan.kept else None
         if made is None:
-            if share.kept:
+            if plan.kept:
                 log.error("%d copies in %s cannot be made again and are lost", piece.count, dest.name)
                 self._engine.totals.found_damage()
             piece.kind = GONE
-            dest.skip_to(piece.last_dest, share.ts)
+            dest.skip_to(piece.last_dest, plan.ts)
             return 0
-        dest.append(made.rows, made.position, is_kept=share.kept)
+        dest.append(made.rows, made.position, is_kept=plan.kept)
         return made.rows.size
 
 

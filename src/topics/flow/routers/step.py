@@ -10,11 +10,20 @@ import numpy as np
 
 from topics import codec
 from topics.codec import Rows
-from topics.flow.routers.arrival import Arrival, RouteOp
 from topics.flow.routers.copies import Copies, carry, copies_of, sizes_of
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.exactly_once import find_foreign_keys, known_copies
-from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Piece, Share, Stamp, Step, encode
+from topics.flow.routers.frames import (
+    COPIES,
+    HOLE_IN_FRONT,
+    HOLE_INSIDE,
+    CopyPlan,
+    Piece,
+    Stamp,
+    Step,
+    encode,
+)
+from topics.flow.routers.pending_copies import PendingCopies, RouteOp
 from topics.flow.routers.source_window import SourceWindow
 from topics.log import Engine, Topic, cover, expire, extend_if_short, surviving_damage
 from topics.storage import I64, FrameDraft, Kind
@@ -120,7 +129,7 @@ class StepBuilder:
         self._known_sizes: I64 | None = None
         # Of what the journal will not have: which rows were copied by whom.
         self._copied: list[I64] = []
-        # Destinations that want the same records in the same shape share one batch and only render it anew.
+        # Destinations that want the same records in the same shape plan one batch and only render it anew.
         self._shared: dict[tuple[bool, bool], Copies] = {}
         self._plain: _Draft | None = None
         # Destinations that are always fed together get the same rows: the last ones that were encoded.
@@ -141,9 +150,9 @@ class StepBuilder:
             self._engine.queue.give_up(error, at_once, synced)
             return False
         for op in (at_once, synced):
-            if op.arrivals:
+            if op.all_pending:
                 self._commit(op)
-        return bool(at_once.arrivals or synced.arrivals)
+        return bool(at_once.all_pending or synced.all_pending)
 
     def _stage_all(self, routers: list[Router], at_once: RouteOp, synced: RouteOp) -> None:
         for router in routers:
@@ -278,7 +287,7 @@ class StepBuilder:
     def _stage(self, router: Router, draft: _Draft, op: RouteOp) -> None:
         engine, dest, options = self._engine, router.dest, router.options
         ts = max(self._now, dest.last_ts)
-        share = Share(
+        plan = CopyPlan(
             router.id,
             draft.cursor,
             draft.forwarded,
@@ -290,33 +299,33 @@ class StepBuilder:
             self._stamp(router),
             [],
         )
-        arrival = Arrival(router, dest, share, self._now, [], sent_before=router.sent)
+        pending = PendingCopies(router, dest, plan, self._now, [], sent_before=router.sent)
         last_seq = dest.assigned + draft.seqs_needed
         if last_seq > dest.reserved:
-            arrival.reserve_to = cover(engine, dest, last_seq, op)
+            pending.reserve_to = cover(engine, dest, last_seq, op)
         for piece in draft.pieces:
-            self._stage_piece(router, arrival, piece)
-        op.arrivals.append(arrival)
+            self._stage_piece(router, pending, piece)
+        op.all_pending.append(pending)
         router.sent = draft.cursor
         router.keys_scanned = dest.assigned
         engine.touched.add(dest)
 
-    def _stage_piece(self, router: Router, arrival: Arrival, draft: _DraftPiece) -> None:
-        dest, share, kind = arrival.dest, arrival.share, COPIES
+    def _stage_piece(self, router: Router, pending: PendingCopies, draft: _DraftPiece) -> None:
+        dest, plan, kind = pending.dest, pending.plan, COPIES
         if draft.picked is None:
             # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
             kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
         first = dest.assigned + 1
-        share.pieces.append(Piece(kind, draft.first_source, draft.count, first, draft.offsets))
+        plan.pieces.append(Piece(kind, draft.first_source, draft.count, first, draft.offsets))
         if draft.picked is None:
-            arrival.sizes.append(0)
+            pending.sizes.append(0)
             dest.skip_to(dest.assigned + draft.count)
             return
         copies = self._copies_for(router, draft.picked)
-        arrival.sizes.append(copies.write.size)
-        if share.kept and not self._window.in_journal:
+        pending.sizes.append(copies.write.size)
+        if plan.kept and not self._window.in_journal:
             self._copied.append(draft.picked)
-        dest.append(self._encoded(copies, first, share.ts), self._position, is_kept=share.kept)
+        dest.append(self._encoded(copies, first, plan.ts), self._position, is_kept=plan.kept)
 
     def _encoded(self, copies: Copies, first_seq: int, ts: int) -> Rows:
         rows = self._rows
@@ -329,18 +338,18 @@ class StepBuilder:
 
     def _commit(self, op: RouteOp) -> None:
         engine, window = self._engine, self._window
-        shares = [arrival.share for arrival in op.arrivals]
-        step = Step(self._source.id, shares)
+        plans = [pending.plan for pending in op.all_pending]
+        step = Step(self._source.id, plans)
         if self._copied:
             step.carried = carry(window.rows.take(np.unique(np.concatenate(self._copied))))
         header = {"ts": self._now}
-        pieces = shares[0].pieces
-        if len(shares) == 1 and pieces:
+        pieces = plans[0].pieces
+        if len(plans) == 1 and pieces:
             # Should the payload rot, the header still tells which seqs went with it.
             count = pieces[-1].last_dest - pieces[0].first_dest + 1
-            header |= {"topic_id": shares[0].dest, "first_seq": pieces[0].first_dest, "count": count}
+            header |= {"topic_id": plans[0].dest, "first_seq": pieces[0].first_dest, "count": count}
         op.frames.append(FrameDraft(int(Kind.ROUTE), encode(step), **header))
-        op.others = tuple(arrival.dest for arrival in op.arrivals)
+        op.others = tuple(pending.dest for pending in op.all_pending)
         engine.queue.submit(op)
         for dest in op.others:
             if len(engine.queue.waiting) < MAX_RESERVATIONS:

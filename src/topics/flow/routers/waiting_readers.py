@@ -1,7 +1,7 @@
-"""Readers of a destination who wait for copies: of all that its source held when they came.
+"""Readers of a destination that wait for the copies of all records that its source held when they came.
 
-Most of the time a reader makes the missing copies itself, in passing. Where these are many, that would keep
-everybody else waiting, or take more memory than there is: then the background makes them, as fast as it may.
+Usually a reader makes the missing copies itself. A backlog would keep all other clients waiting, or take too
+much memory: the background pass makes those copies.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from topics.flow.routers.definitions import Router
 
 
 class _Waiting(NamedTuple):
-    # How far each router is to come.
+    # The seq that each router has to reach.
     owed: list[tuple[Router, int]]
     go_on: Callable[[], None]
 
 
 class WaitingReaders:
     def __init__(self, can_move: Callable[[Router], bool]) -> None:
-        """Nobody waits for a router that cannot move: it may be stuck for ever."""
+        """No reader waits for a router for which `can_move` is false: it may be stuck for ever."""
         self._can_move = can_move
         self._waiting: list[_Waiting] = []
 
@@ -26,15 +26,15 @@ class WaitingReaders:
         return bool(self._waiting)
 
     def add(self, behind: list[Router], go_on: Callable[[], None]) -> bool:
-        """`go_on` is called when these routers have done what they owe now. False if that is not to be."""
+        """Call `go_on` when these routers have made the copies they owe now; False if no wait is needed."""
         waiting = _Waiting([(router, router.source.head) for router in behind], go_on)
         if self._is_over(waiting):
             return False
         self._waiting.append(waiting)
         return True
 
-    def let_go(self) -> None:
-        """Those for whom there is nothing left to wait for."""
+    def release_served(self) -> None:
+        """Release readers that have nothing left to wait for."""
         over: list[_Waiting] = []
         still: list[_Waiting] = []
         for one in self._waiting:
@@ -43,8 +43,8 @@ class WaitingReaders:
         for one in over:
             one.go_on()
 
-    def let_all_go(self) -> None:
-        """Whatever they find: nobody makes the copies they wait for."""
+    def release_all(self) -> None:
+        """Release every reader: no more copies are made."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             one.go_on()
