@@ -51,7 +51,7 @@ class _Asked:
 
 
 @dataclass
-class Looking:
+class ServerProbe:
     """Questions to servers by their address, at most one to each at a time."""
 
     _under_way: dict[str, _Asked] = field(default_factory=dict)
@@ -120,12 +120,12 @@ class Servers(Client):
         return Client(url, self._key, patience_s=patience_s)
 
     def _forget(self) -> None:
-        self._looking = Looking()
+        self._probe = ServerProbe()
         # For looks that wait for nobody; of their own, because one may still be under way.
         self._quick = {url: self._client(url, 0.0) for url in self._clients}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_looking", "_quick")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_probe", "_quick")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -135,7 +135,7 @@ class Servers(Client):
         for client in self._clients.values():
             client.close()
         for url, client in self._quick.items():
-            if not self._looking.is_asking(url):  # else its thread does, when it has its answer
+            if not self._probe.is_asking(url):  # else its thread does, when it has its answer
                 client.close()
 
     # --- which server -----------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Servers(Client):
         clients = {url: self._client(url, self._patience_s) for url in asked} if patient else self._quick
         questions = {url: partial(_states, clients[url], names) for url, names in asked.items()}
         try:
-            answers, self.silent = self._looking.ask(questions, patient=patient)
+            answers, self.silent = self._probe.ask(questions, patient=patient)
         finally:
             if patient:
                 for client in clients.values():
