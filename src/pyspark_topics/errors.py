@@ -23,7 +23,7 @@ class NoJava(ForUsers, RuntimeError):
     """Spark cannot run here."""
 
 
-class RecordsLost(ForUsers):
+class LossRefused(ForUsers):
     """Raised with `loss = "fail"`."""
 
     def __init__(self, topic: str, gap_from: int, gap_to: int, reason: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyspark_topics.errors import RecordsLost
+from pyspark_topics.errors import LossRefused
 from pyspark_topics.offsets import SeqSet
 from pyspark_topics.rows import TOMBSTONE, ReadSchema
 
@@ -29,7 +29,7 @@ class LossPolicy:
     def announce(self, topic: str, gap_from: int, gap_to: int, reason: str) -> pa.RecordBatch | None:
         """The row to deliver in place of the lost range, if any."""
         if self.mode == "fail":
-            raise RecordsLost(topic, gap_from, gap_to, reason)
+            raise LossRefused(topic, gap_from, gap_to, reason)
         if self.mode == "ignore" or not self.schema.has_loss_rows:
             return None
         return self.schema.tombstone(topic, gap_from, gap_to, reason)
@@ -52,7 +52,7 @@ def together(met: Iterable[str], asked: Iterable[str]) -> list[str]:
             known = covered.get(gap["topic"], SeqSet())
             covered[gap["topic"]] = known | SeqSet.of([(gap["gap_from"], gap["gap_to"])])
     rest = [text for one in asked if one not in met for text in _uncovered(one, covered)]
-    return sorted(dict.fromkeys([*met, *rest]), key=_place)
+    return sorted(dict.fromkeys([*met, *rest]), key=_order)
 
 
 def _uncovered(text: str, covered: dict[str, SeqSet]) -> Iterable[str]:
@@ -64,7 +64,7 @@ def _uncovered(text: str, covered: dict[str, SeqSet]) -> Iterable[str]:
     return [as_text(gap["topic"], first, last, gap["reason"]) for first, last in left.ranges]
 
 
-def _place(text: str) -> tuple[str, int, str]:
+def _order(text: str) -> tuple[str, int, str]:
     gap = json.loads(text)
     return gap["topic"], gap["gap_from"], text
 

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import pytest
 
-from pyspark_topics.errors import PipelineFailed, written_for_users
+from pyspark_topics.errors import PipelineFailed, explain, written_for_users
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines import progress
 from pyspark_topics.pipelines import runner as runner_module
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.progress import Figures
-from pyspark_topics.pipelines.runner import Runner, explain
+from pyspark_topics.pipelines.runner import Runner
 
 
 class Fake:
