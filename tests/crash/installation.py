@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.crash.disk import SimulatedDisk
 from tests.flow.open_admission import open_admission
+from topics.flow.cold_tier import ColdTier
 from topics.flow.cursors import Cursors
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
 from topics.flow.stages.stages import Stages
-from topics.flow.upkeep import Tiers
 from topics.keep.directory import sealed_runs
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
@@ -88,7 +88,7 @@ class Installation:
         self.router_journal.start()
         for extension in self.queues.extensions:
             extension.start()
-        self.tiers = Tiers(engine)
+        self.tiers = ColdTier(engine)
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:

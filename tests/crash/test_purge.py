@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.log.harness import Lab
-from topics.flow.upkeep import Upkeep
+from topics.flow.checkpoints import Checkpoints
 from topics.keep.purge import Purge, Purges
 from topics.log.read.render import Shape
 from topics.log.write.commit_loop import CommitLoop
@@ -40,7 +40,7 @@ class SimulatedLab(Lab):
             commit = CommitLoop(self.engine, asyncio.get_running_loop())
             purge = Purge("p", None, self.engine.now())
             try:
-                await Purges(self.engine, Upkeep(self.engine, commit, self.checkpointer)).run(purge)
+                await Purges(self.engine, Checkpoints(self.engine, commit, self.checkpointer)).run(purge)
             finally:
                 commit.close()
             return purge

@@ -12,6 +12,8 @@ import pytest
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
 from topics.flow import upkeep
+from topics.flow.checkpoints import Checkpoints
+from topics.flow.cold_tier import ColdTier
 from topics.flow.malloc_trimmer import MallocTrimmer
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
@@ -108,7 +110,7 @@ def checkpoint_now(lab: Lab, *, upto: int = 0) -> None:
     async def driven() -> None:
         commit = CommitLoop(lab.engine, asyncio.get_running_loop())
         try:
-            await Upkeep(lab.engine, commit, lab.checkpointer).checkpoint(upto=upto)
+            await Checkpoints(lab.engine, commit, lab.checkpointer).run(upto=upto)
         finally:
             commit.close()
 
@@ -126,7 +128,7 @@ def test_a_cold_directory_without_room_stops_nothing(
     lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0, segment_max_events=5)
     lab.write_each("t", 12)
     with monkeypatch.context() as patched:
-        patched.setattr(upkeep.Tiers, "copy", full)
+        patched.setattr(ColdTier, "copy", full)
         checkpoint_now(lab)
     assert "the cold directory has no room" in caplog.text
     assert lab.engine.writes_off is None
@@ -229,7 +231,7 @@ def test_memory_is_given_back_when_it_is_time_and_writers_do_not_wait_for_it(
         counts = []
         for too_much in (0, 1 << 40, 0):
             lab.engine.store.unsealed.bytes += too_much
-            await keeper._make_room_in_memory()
+            await keeper._release_memory()
             lab.engine.store.unsealed.bytes -= too_much
             counts.append(len(given))
         commit.close()

@@ -12,8 +12,9 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.appending import Appended, ByHand, append
-from topics.flow import upkeep
-from topics.flow.upkeep import Tiers, Upkeep
+from topics.flow import cold_tier, upkeep
+from topics.flow.cold_tier import ColdTier
+from topics.flow.upkeep import Upkeep
 from topics.log import Checkpointer
 from topics.log.run import Run
 from topics.log.write.commit_loop import CommitLoop
@@ -34,11 +35,11 @@ def driven(lab: Lab, work: Callable[[Upkeep], Awaitable[Result]]) -> Result:
 
 
 def test_topics_are_asked_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "STEP_TOPICS", 2)
+    monkeypatch.setattr(cold_tier, "STEP_TOPICS", 2)
     lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"))
     for name in "abcde":
         lab.put(name)
-    breaks = list(Tiers(lab.engine).due().__await__())
+    breaks = list(ColdTier(lab.engine).due().__await__())
     assert len(breaks) == 2
     lab.kill()
 
@@ -64,7 +65,7 @@ def test_a_log_that_fails_during_a_checkpoint_gets_no_snapshot(tmp_path: Path) -
     lab.write_each("t", 8)
     before = lab.snapshot_files()
     lab.engine.queue.give_up(OSError(5, "no"))
-    driven(lab, lambda keeper: keeper.checkpoint())
+    driven(lab, lambda keeper: keeper.checkpoints.run())
     assert lab.snapshot_files() == before
     lab.kill()
 
@@ -156,7 +157,7 @@ def test_syncs_are_small_up_to_a_size(
         lab.write("t", 1)
         lab.engine.counters.syncs_us.observe(1)
         monkeypatch.setattr(upkeep, "SMALL_SYNC_BYTES", lab.engine.journal.position - before + more)
-        return keeper._is_worth_writing_ahead()
+        return keeper._is_preallocation_due()
 
     assert driven(lab, look) is is_worth_it
     lab.kill()
@@ -180,7 +181,7 @@ def test_topics_are_captured_before_writes_have_to_wait(
 
     monkeypatch.setattr(Checkpointer, "capture_step", captured)
     monkeypatch.setattr(CommitLoop, "pause", paused)
-    driven(lab, lambda keeper: keeper.checkpoint())
+    driven(lab, lambda keeper: keeper.checkpoints.run())
     assert steps.index("capture") < steps.index("pause")
     assert steps.count("capture") < 100
     lab.kill()
@@ -208,7 +209,7 @@ def test_runs_come_to_rest_that_the_journal_below_has_and_that_wait_for_the_disk
         lab.engine.queue.sync_now()
     (run,) = lab.topic("t").runs
     assert run.start_position > 0
-    driven(lab, lambda keeper: keeper._settle(run.start_position + more))
+    driven(lab, lambda keeper: keeper.checkpoints._commit_runs(run.start_position + more))
     assert frozen == [run] * is_frozen
     assert not run.frozen
     lab.kill()

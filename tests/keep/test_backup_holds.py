@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
+from topics.flow.checkpoints import Checkpoints
 from topics.flow.file_pins import LEASE_MS
-from topics.flow.upkeep import Upkeep
 from topics.keep.backup_holds import MAX_HOLDS, BackupHold, BackupHolds
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.fileheader import FILE_HEADER_BYTES
@@ -23,7 +23,7 @@ def run(lab: Lab, action: Callable[[BackupHolds], Coroutine[Any, Any, Any]]) -> 
     async def driven() -> Any:
         commit = CommitLoop(lab.engine, asyncio.get_running_loop())
         try:
-            return await action(BackupHolds(lab.engine, Upkeep(lab.engine, commit, lab.checkpointer)))
+            return await action(BackupHolds(lab.engine, Checkpoints(lab.engine, commit, lab.checkpointer)))
         finally:
             commit.close()
 

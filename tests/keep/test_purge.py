@@ -16,8 +16,8 @@ from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab, QuickDisk
 from tests.support.appending import append
 from tests.support.damage import flip
+from topics.flow.checkpoints import Checkpoints
 from topics.flow.segment_pins import SegmentPins
-from topics.flow.upkeep import Upkeep
 from topics.keep import purge as purge_module
 from topics.keep.purge import Purge, Purges
 from topics.keep.purge_segments import FilePlan, SegmentPurge
@@ -38,7 +38,7 @@ def run(lab: Lab, action: Callable[[Purges], Coroutine[Any, Any, Any]]) -> Any:
     async def driven() -> Any:
         commit = CommitLoop(lab.engine, asyncio.get_running_loop())
         try:
-            return await action(Purges(lab.engine, Upkeep(lab.engine, commit, lab.checkpointer)))
+            return await action(Purges(lab.engine, Checkpoints(lab.engine, commit, lab.checkpointer)))
         finally:
             await commit.drain()
             commit.close()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.node.lab import NodeLab
 from tests.support import eventually
-from topics.flow.upkeep import Tiers
+from topics.flow.cold_tier import ColdTier
 from topics.node import node as nodes
 from topics.node.node import Flushed, Node, State
 from topics.storage.filesystem import LockHeld
@@ -158,7 +158,7 @@ def test_a_cold_directory_with_a_slash_at_its_end(tmp_path: Path) -> None:
     lab = NodeLab(tmp_path / "data", cold_dir=f"{cold}/", hot_retain_segments=0)
     lab.write_each("t", 8)
     lab.checkpoint(everything=True)
-    tiers = Tiers(lab.engine)
+    tiers = ColdTier(lab.engine)
     for number in asyncio.run(tiers.due()):
         assert tiers.copy(number)
         tiers.switch(number)

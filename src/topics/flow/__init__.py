@@ -10,7 +10,7 @@ pressure there is) and `priority_scheduler` (whose turn it is).
 
 Beside them:
 
-    upkeep          rotation, checkpoints, old segments moved to the second tier
+    upkeep          when the journal rotates; `checkpoints` seal and release, `cold_tier` moves old segments
     disk_space      the ballast file, and when writes return after the disk was full
     malloc_trimmer  freed memory goes back to the system
     large_appends   written into segments aside        large_deletes   files are searched ahead

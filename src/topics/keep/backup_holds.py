@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from topics.flow.checkpoints import Checkpoints
 from topics.flow.file_pins import FilePin, FilePins
-from topics.flow.upkeep import Upkeep
 from topics.log import Engine
 
 MAX_HOLDS = 16
@@ -51,15 +51,15 @@ _beginning = msgspec.msgpack.Decoder(_Beginning)
 
 
 class BackupHolds(FilePins[BackupHold]):
-    def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
+    def __init__(self, engine: Engine, checkpoints: Checkpoints) -> None:
         super().__init__(engine, "max_backups")
-        self._upkeep = upkeep
+        self._checkpoints = checkpoints
         engine.store.is_frozen = self.is_held
 
     async def take(self) -> BackupHold:
         self.require_room(MAX_HOLDS)
         # Between two checkpoints: files and flags are at rest.
-        async with self._upkeep.exclusive:
+        async with self._checkpoints.exclusive:
             hold = self.add(self._describe(await asyncio.to_thread(self._read_snapshots)))
         self._sweep_later(hold)
         return hold

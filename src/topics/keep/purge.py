@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from topics.flow.upkeep import Upkeep
+from topics.flow.checkpoints import Checkpoints
 from topics.keep.purge_segments import STEP_TOPICS, FilePlan, SegmentPurge
 from topics.log import Engine
 from topics.storage import is_full
@@ -67,9 +67,9 @@ class Purge:
 
 
 class Purges:
-    def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
+    def __init__(self, engine: Engine, checkpoints: Checkpoints) -> None:
         self._engine = engine
-        self._upkeep = upkeep
+        self._checkpoints = checkpoints
         self._known: OrderedDict[str, Purge] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
@@ -97,7 +97,7 @@ class Purges:
         """The server stops: what is not finished has to be asked for again."""
         for task in tuple(self._tasks):
             # Not in the middle of a step, whose thread would go on.
-            async with self._upkeep.exclusive:
+            async with self._checkpoints.exclusive:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -129,13 +129,13 @@ class Purges:
         oldest = engine.journal.files[0].base
         await self._expire()
         # Everything committed by now lies below this position, in files that end there.
-        async with self._upkeep.exclusive:
+        async with self._checkpoints.exclusive:
             engine.rotate()
         line = engine.journal.position
         await self._checkpoint(line)
         while engine.store.unsealed.oldest_position(line) < line:
             await self._checkpoint(line)
-        async with self._upkeep.exclusive:
+        async with self._checkpoints.exclusive:
             segments = SegmentPurge(engine, purge.topics)
             for _ in segments.plan_in_steps():
                 await asyncio.sleep(0)
@@ -145,7 +145,7 @@ class Purges:
         purge.phase = RELEASING
         await self._release(segments, line, purge)
         purge.journal_bytes = line - oldest
-        async with self._upkeep.exclusive:
+        async with self._checkpoints.exclusive:
             await asyncio.to_thread(segments.sweep)
 
     async def _expire(self) -> None:
@@ -157,8 +157,8 @@ class Purges:
                 await asyncio.sleep(0)
 
     async def _checkpoint(self, line: int) -> None:
-        async with self._upkeep.exclusive:
-            await self._upkeep.checkpoint(upto=line)
+        async with self._checkpoints.exclusive:
+            await self._checkpoints.run(upto=line)
         if self._engine.queue.failure is not None:
             raise self._engine.queue.failure.anew()
 
@@ -174,7 +174,7 @@ class Purges:
             await self._purge_file(segments, file, purge)
 
     async def _purge_file(self, segments: SegmentPurge, file: FilePlan, purge: Purge) -> None:
-        async with self._upkeep.exclusive:
+        async with self._checkpoints.exclusive:
             segments.begin(file)
             if bool(file.held) and await asyncio.to_thread(segments.examine, file):
                 number = self._engine.next_segment

@@ -184,8 +184,8 @@ class Node:
         self.upkeep.start()
         self.disk.start()
         self._watch.start()
-        self.purges = Purges(self.engine, self.upkeep)
-        self.holds = BackupHolds(self.engine, self.upkeep)
+        self.purges = Purges(self.engine, self.upkeep.checkpoints)
+        self.holds = BackupHolds(self.engine, self.upkeep.checkpoints)
         brake = self.commit.brake
         self.routers.is_braked = lambda: brake.is_on
         self._forwarding = RouterPass(self.routers, loop, self.load_shedder, self.commit)

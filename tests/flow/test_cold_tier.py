@@ -9,8 +9,8 @@ import pytest
 
 from tests.flow.sealed import readable
 from tests.log.harness import Lab
+from topics.flow.cold_tier import ColdTier
 from topics.flow.segment_pins import SegmentPins
-from topics.flow.upkeep import Tiers
 from topics.storage.cold_files import Owner, write_owner
 from topics.storage.fileheader import mark_of
 from topics.storage.filesystem import Filesystem
@@ -22,7 +22,7 @@ def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
     lab.write_each("a", 8)
     lab.checkpoint(everything=True)
-    pins, tiers = SegmentPins(lab.engine), Tiers(lab.engine)
+    pins, tiers = SegmentPins(lab.engine), ColdTier(lab.engine)
     moving = asyncio.run(tiers.due())
     assert moving
     tiers.copy(moving[0])
@@ -49,7 +49,7 @@ def test_the_newest_stay_so_many_segments_and_so_many_bytes(
     lab.write("a", *[1] * 4)
     lab.write("a", *[1] * 4)
     lab.checkpoint(everything=True)
-    assert len(asyncio.run(Tiers(lab.engine).due())) == moved
+    assert len(asyncio.run(ColdTier(lab.engine).due())) == moved
     lab.kill()
 
 
@@ -61,7 +61,7 @@ def test_a_segment_whose_name_is_taken_stays(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "hot", cold_dir=str(cold), hot_retain_segments=0)
     lab.write_each("a", 8)
     lab.checkpoint(everything=True)
-    tiers = Tiers(lab.engine)
+    tiers = ColdTier(lab.engine)
     first, second = asyncio.run(tiers.due())
     (cold / file_name(first)).write_bytes(b"of another")
     assert not tiers.copy(first)
@@ -81,7 +81,7 @@ def test_a_copy_that_was_not_switched_to_is_not_read(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
     lab.write_each("a", 8, tag="x")
     lab.checkpoint(everything=True)
-    tiers = Tiers(lab.engine)
+    tiers = ColdTier(lab.engine)
     first, second = asyncio.run(tiers.due())
     for number in (first, second):
         assert tiers.copy(number)
@@ -92,4 +92,4 @@ def test_a_copy_that_was_not_switched_to_is_not_read(tmp_path: Path) -> None:
         assert Path(lab.engine.store.path(first)).parent == lab.directory / "segments"
         lab.restart()
     # What was left behind there is put in its place the next time.
-    assert asyncio.run(Tiers(lab.engine).due()) == [first]
+    assert asyncio.run(ColdTier(lab.engine).due()) == [first]
