@@ -261,7 +261,7 @@ COLLECTIONS = {
         "Server.addresses": FIXED,
     },
     "http/tracing.py": {"Tracing._handed_over": "max_connections"},
-    "http/arrow_stream.py": {"_Pieces._parts": "unread answers"},
+    "http/routes/arrow_stream.py": {"_Pieces._parts": "unread answers"},
     "http/context.py": {
         "WireContext.connections": "max_connections",
         "WireContext.streams": "max_connections",

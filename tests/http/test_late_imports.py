@@ -82,7 +82,8 @@ def test_stages_import_what_they_need_on_a_thread(verb: str) -> None:
     check = f"""
 import asyncio, sys, threading
 from types import SimpleNamespace
-from topics.http.routes.stages import StageRoutes
+import msgspec
+from topics.http.routes.stages import CommitBody, StageRoutes
 from topics.values import ApiError
 
 class Finder:
@@ -100,10 +101,11 @@ body = b'{{"identity": {{"id": "i", "batch": 0}}, "parts": []}}'
 exchange = SimpleNamespace(
     name="s", params=("p",), key=None, body=body, query=lambda name: None,
     header=lambda name: b"application/vnd.apache.arrow.stream", note=lambda fields: None,
-    decode=lambda decoder, body: decoder.read(body), refuse_unknown_fields=lambda: None,
+    refuse_unknown_fields=lambda: None,
 )
 try:
-    asyncio.run(StageRoutes(None, Stages()).{verb}(exchange))
+    decoded = (msgspec.json.decode(body, type=CommitBody),) if "{verb}" == "commit" else ()
+    asyncio.run(StageRoutes(None, Stages()).{verb}(exchange, *decoded))
 except ApiError:
     # What the part is made of was looked at: it is no Arrow stream.
     assert "{verb}" == "put_part" and "pyarrow" in sys.modules

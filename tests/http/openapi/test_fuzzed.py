@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from tests.fuzz import corpus
-from topics.http.routes.probes import DOCUMENT
+from tests.http.openapi.described import Described
 
 
-def test_there_is_a_request_of_every_kind() -> None:
+def test_there_is_a_request_of_every_kind(described: Described) -> None:
     sent = [request.partition(b" HTTP/")[0].partition(b"?")[0].decode() for request in corpus.requests()]
-    for template, operations in json.loads(DOCUMENT.read_bytes())["paths"].items():
+    for template, operations in described.document["paths"].items():
         pattern = re.sub(r"\{[a-z_]+\}", "[^/]+", template)
         for method in operations.keys() & {"get", "put", "post", "delete"}:
             wanted = f"{method.upper()} {pattern}"

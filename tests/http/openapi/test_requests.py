@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import pkgutil
-import sys
 from typing import Any
 
-import msgspec
-
-import topics.http.routes
-from tests.http.openapi.described import JSON, Described
-from tests.http.streaming import RunningApp
+from tests.http.openapi.described import Described
 from topics.codec.append_body import AppendBody, Line, PublishBody
-from topics.flow.pipelines import MAX_WHY_BYTES
 from topics.http.routes import socket
 from topics.http.routes.fields import DEFAULT_PAGE, MAX_PAGE
-from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
-from topics.http.routes.subscriptions import HEARTBEAT_MS_RANGE
 from topics.log import MAX_BUCKETS
-from topics.values import StrictDecoder
-from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
+from topics.values.config import LEASE_MS_RANGE, TopicConfig
 from topics.values.settings import (
     DEFAULT_LIMIT,
     MAX_BATCH_RECORDS,
@@ -31,9 +19,7 @@ from topics.values.settings import (
     MAX_META_KEYS,
     MAX_NODE_BYTES,
     MAX_NODES,
-    MAX_READ_BYTES,
     MAX_TAG_BYTES,
-    MAX_WAIT_MS,
     MAX_WATCH_TOPICS,
     U64_MAX,
 )
@@ -53,15 +39,6 @@ NODE: Json = {"minLength": 1, "maxLength": MAX_NODE_BYTES}
 HELD: Json = {"node": NODE, "seqs": {"maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}}}
 # By body and field; lengths are in bytes of UTF-8, so a schema's characters are only an upper bound.
 LIMITS: dict[str, dict[str, Json]] = {
-    "PipelineBody": {"why": {"description": f"At most {MAX_WHY_BYTES} bytes."}},
-    "ConfigBody": {
-        **dict.fromkeys(
-            ("ttl_ms", "cap_records", "cap_bytes", "idempotency_window_ms", "max_deliveries"), U64
-        ),
-        "lease_ms": LEASE,
-        "claim_jitter_ms": {"minimum": 0, "description": f"Limited to 0 to {CLAIM_JITTER_MS_MAX}."},
-        "priority": {"description": f"Limited to {-PRIORITY_LIMIT} to {PRIORITY_LIMIT}."},
-    },
     "RecordBody": {
         "tag": {"maxLength": MAX_TAG_BYTES},
         "node": {"maxLength": MAX_NODE_BYTES},
@@ -72,50 +49,6 @@ LIMITS: dict[str, dict[str, Json]] = {
         "node": {"maxLength": MAX_NODE_BYTES},
         "idempotency_key": {"maxLength": MAX_IDEMPOTENCY_KEY_BYTES},
     },
-    "DiffBody": {
-        "from_seq": U64,
-        "limit": LIMIT,
-        "wait_ms": {"minimum": 0, "description": f"Limited to 0 to {MAX_WAIT_MS}."},
-        "max_batch_bytes": {"minimum": 0, "description": f"At most {MAX_READ_BYTES}; 0 means the default."},
-        "epoch": U64,
-    },
-    "DeleteBody": {
-        "before_seq": U64,
-        "seqs": {"minItems": 1, "maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}},
-    },
-    "ClaimBody": {
-        "node": NODE,
-        "max": {"minimum": 0, "description": f"At most {MAX_CLAIM}; 0 means 1."},
-        "lease_ms": LEASE,
-        "wait_ms": {
-            "minimum": 0,
-            "description": f"How long to wait for a job. Limited to 0 to {MAX_WAIT_MS}.",
-        },
-    },
-    "HeldBody": HELD,
-    "NackBody": {
-        **HELD,
-        "delay_ms": {"minimum": 0},
-        "error": {
-            "maxLength": MAX_ERROR_BYTES,
-            "description": f"At most {MAX_ERROR_BYTES} bytes; kept with the job and its dead letter.",
-        },
-    },
-    "RedriveBody": {"max": U64},
-    "ExtendBody": {**HELD, "lease_ms": LEASE},
-    "WatchBody": {
-        "topics": {"minProperties": 1, "maxProperties": MAX_WATCH_TOPICS},
-        "limit": LIMIT,
-        "max_batch_bytes": {"minimum": 0},
-        "heartbeat_ms": {"minimum": 0, "description": "Limited to {} to {}.".format(*HEARTBEAT_MS_RANGE)},
-    },
-    "Start": {"from_seq": U64, "epoch": U64},
-    "ScanBody": {
-        **dict.fromkeys(("from_seq", "to_seq", "since_ts", "until_ts", "max_records", "epoch"), U64),
-        "columns": {"minItems": 1},
-    },
-    "CursorBody": {"seq": U64, "epoch": U64},
-    "IdentityBody": {"batch": U64},
 }
 # The same of parameters.
 PARAMETER_LIMITS: dict[str, Json] = {
@@ -149,50 +82,6 @@ MORE = {*LIMITING, "description", "pattern", "enum", "prefixItems", OUR_DEFAULT,
 ANYTHING = {"description": "any"}
 
 
-def decoded_types(app: RunningApp) -> set[Any]:
-    """What the routes accept, and what the decoders in their modules decode to."""
-    for module in pkgutil.walk_packages(topics.http.routes.__path__, "topics.http.routes."):
-        importlib.import_module(module.name)
-    modules = [module for name, module in sys.modules.items() if name.startswith("topics.http.routes.")]
-    decoders = [found for module in modules for found in vars(module).values()]
-    accepted = {route.accepts for route in app.app.server.routes if route.accepts is not None}
-    return accepted | {found.kind for found in decoders if isinstance(found, StrictDecoder)}
-
-
-COMMANDS = {socket._Ping, socket._Subscribe, socket._Unsubscribe}
-# Decoded in the codec.
-ELSEWHERE = {"WriteBody": AppendBody}
-
-
-def test_every_body_is_one_that_is_decoded_and_the_other_way_round(
-    described: Described, shared_app: RunningApp
-) -> None:
-    told = {
-        body["content"][JSON]["schema"]["$ref"].rpartition("/")[2]
-        for operation in described.by_route.values()
-        if (body := operation.get("requestBody")) and JSON in body["content"]
-    }
-    bodies = {decoded.__name__ for decoded in decoded_types(shared_app) - COMMANDS}
-    assert bodies | set(ELSEWHERE) == told
-
-
-def test_bodies_have_the_fields_types_and_defaults_that_are_decoded(
-    described: Described, shared_app: RunningApp
-) -> None:
-    types = [*(decoded_types(shared_app) - COMMANDS - {ConfigBody}), ConfigBody]
-    _, schemas = msgspec.json.schema_components(
-        types, ref_template="#/components/schemas/{name}", schema_hook=lambda _: ANYTHING
-    )
-    for name, schema in schemas.items():
-        assert name in described.schemas, f"add {name}: {json.dumps(schema)}"
-        told = described.schemas[name]
-        assert set(told["properties"]) == set(schema["properties"]), f"{name} should be {json.dumps(schema)}"
-        assert set(told.get("required", ())) == set(schema["required"]), name
-        assert told["additionalProperties"] is schema["additionalProperties"] is False, name
-        for field, kind in schema["properties"].items():
-            assert fits(told["properties"][field], kind), f"{name}.{field} should be {kind}"
-
-
 def test_numbers_and_flags_are_never_null_but_for_a_few(described: Described) -> None:
     """Who sends null for a limit has forgotten to fill it in, and must not get everything for it."""
     scalars = {"integer", "boolean"}
@@ -213,24 +102,6 @@ def test_numbers_and_flags_are_never_null_but_for_a_few(described: Described) ->
         ("WriteBody", "create"),
         ("publish", "create"),
     }
-
-
-def fits(told: Json, kind: Json) -> bool:
-    """`told` says what `kind` says, and perhaps more about its limits."""
-    for name, value in kind.items():
-        if name == "anyOf":
-            if not all(fits(*pair) for pair in zip(told.get(name, ()), value, strict=True)):
-                return False
-        elif name == "items" and value != ANYTHING:
-            if not fits(told[name], value):
-                return False
-        elif name == "default" and value is None:
-            # A field that may be null means that when it is left out.
-            if told.get(OUR_DEFAULT, None) is not None:
-                return False
-        elif name != "items" and told.get(OUR_DEFAULT if name == "default" else name) != value:
-            return False
-    return set(told) - set(kind) <= MORE
 
 
 def test_a_write_has_the_fields_that_are_decoded(described: Described) -> None:
@@ -278,12 +149,11 @@ def limits(schema: Json) -> Json:
     return told
 
 
-def test_limits_of_bodies_are_those_of_the_settings(described: Described) -> None:
-    bodies = {name for name in described.schemas if name.endswith("Body")} | {"Start"}
-    for name in bodies:
+def test_limits_of_appends_are_those_of_the_settings(described: Described) -> None:
+    for name in LIMITS:
         fields = described.schemas[name]["properties"].items()
         told = {field: found for field, schema in fields if (found := limits(schema))}
-        assert told == LIMITS.get(name, {}), name
+        assert told == LIMITS[name], name
 
 
 def test_limits_of_parameters_are_those_of_the_settings(described: Described) -> None:

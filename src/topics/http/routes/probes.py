@@ -1,7 +1,6 @@
 """What the server says of itself: health, readiness, version and room, and the OpenAPI document."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from time import monotonic, time
 from typing import Any
 
@@ -17,8 +16,6 @@ from topics.http.routing import Route
 from topics.node.node import Node
 from topics.values import ApiError, WritesOff, invalid
 
-DOCUMENT = Path(__file__).parent.parent / "openapi.json"
-
 
 class Probes:
     def __init__(
@@ -31,10 +28,12 @@ class Probes:
         clock_ahead_ms: Callable[[], int] = lambda: 0,
         version: str = topics.__version__,
         base_path: str = "",
+        routes: Callable[[], Iterable[Route]] = tuple,
     ) -> None:
         """`key_needed`: require any valid key. `writes_off`: why the server takes no writes.
 
         `clock_ahead_ms`: how far record times are ahead of the clock, or 0 if that is not worth reporting.
+        `routes`: all routes of the server.
         """
         self._readiness = readiness
         self._topic_count = topic_count
@@ -43,8 +42,8 @@ class Probes:
         self._clock_ahead_ms = clock_ahead_ms
         self._version = version
         self._base_path = base_path
+        self._routes = routes
         self._started = monotonic()
-        # Read on the first request, so that the start does not pay for it.
         self._document = b""
 
     def routes(self) -> list[Route]:
@@ -90,19 +89,14 @@ class Probes:
 
     def openapi(self, exchange: Exchange) -> None:
         if not self._document:
-            self._document = msgspec.json.encode(self._read_document())
-        exchange.reply(self._document)
+            # Imported and built for the first request, so that the start does not pay for it.
+            from topics.http.openapi import build
 
-    def _read_document(self) -> dict[str, Any]:
-        document: dict[str, Any] = msgspec.json.decode(DOCUMENT.read_bytes())
-        document["info"]["version"] = self._version
-        document["servers"] = [{"url": self._base_path or "/"}]
-        operations = [one for methods in document["paths"].values() for one in methods.values()]
-        for operation in operations if self._key_needed else ():
-            if not operation["security"]:
-                operation["security"] = [{"bearer": []}]
-                operation["responses"]["401"] = {"$ref": "#/components/responses/unauthorized"}
-        return document
+            document = build(self._routes())
+            document["info"]["version"] = self._version
+            document["servers"] = [{"url": self._base_path or "/"}]
+            self._document = msgspec.json.encode(document)
+        exchange.reply(self._document)
 
 
 class InfoRoutes:

@@ -17,7 +17,7 @@ from topics.log import parse_match
 from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
-    from topics.http.arrow_stream import ArrowStream
+    from topics.http.routes.arrow_stream import ArrowStream
     from topics.log.read.scan import Scan, ScanRequest
 
 # An answer up to this size is sent whole, and its connection goes on; a longer one is streamed.
@@ -57,8 +57,8 @@ class ScanRoutes:
         ]
 
     async def scan(self, exchange: Exchange, body: ScanBody) -> None:
-        await load("topics.http.arrow_stream", "topics.log.read.scan")
-        from topics.http.arrow_stream import ArrowStream
+        await load("topics.http.routes.arrow_stream", "topics.log.read.scan")
+        from topics.http.routes.arrow_stream import ArrowStream
         from topics.log.read.scan import Scan
 
         request = _request(body)

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from topics.codec import LARGE_BYTES, ItemLimits, cut_out
+from topics.codec import ItemLimits, cut_out
 from topics.flow.stages.identities import StageRange
 from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
@@ -56,7 +56,15 @@ class StageRoutes:
                 arrow=True,
                 query=("topic",),
             ),
-            Route("POST", one + "/commit", self.commit, scopes=WRITE, body=Body.REQUIRED, takes_large=True),
+            Route(
+                "POST",
+                one + "/commit",
+                self.commit,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                accepts=CommitBody,
+                takes_large=True,
+            ),
             Route("DELETE", one, self.drop, scopes=WRITE),
         ]
 
@@ -79,11 +87,9 @@ class StageRoutes:
         topics = sorted(name for name in about.topics if name is not None)
         answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
 
-    async def commit(self, exchange: Exchange) -> None:
-        if len(exchange.body) > LARGE_BYTES:
+    async def commit(self, exchange: Exchange, body: CommitBody | None) -> None:
+        if body is None:
             body = await asyncio.to_thread(_decode_in_pieces, exchange)
-        else:
-            body = exchange.decode(_commit, exchange.body)
         if len(body.parts) > MAX_PARTS:
             raise _too_many_parts()
         if body.topic is not None:
