@@ -88,14 +88,14 @@ def test_a_write_that_is_cancelled_leaves_its_answer_to_nobody() -> None:
     async def scenario() -> None:
         async with writing() as (listener, topic):
             listener.say = lambda number: None
-            places = topic._io._pool().places
+            slots = topic._io._pool().slots
             cancelled = asyncio.create_task(topic.write("cancelled"))
             await listener.until(lambda: len(listener.bodies) == 2)
-            assert places.free == MAX_CONNECTIONS - 1
+            assert slots.free == MAX_CONNECTIONS - 1
             cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
-            assert places.free == MAX_CONNECTIONS
+            assert slots.free == MAX_CONNECTIONS
             await listener.until(lambda: listener.ended == 1)
             listener.say = ack
             assert (await topic.write("next")).seq == 3
@@ -118,7 +118,7 @@ def test_an_answer_that_came_before_the_cancelled_could_say_so_harms_nobody() ->
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             assert pool.idle == [connection]
-            assert pool.places.free == MAX_CONNECTIONS
+            assert pool.slots.free == MAX_CONNECTIONS
 
     asyncio.run(scenario())
 
@@ -131,7 +131,7 @@ def test_what_is_not_answered_in_time_is_not_asked_for_beyond_patience() -> None
                 await topic.write("x")
             # Patience is counted from when it was sent: over, when the answer did not come.
             assert listener.keys[1:] == [uncertain.value.idempotency_key]
-            assert topic._io._pool().places.free == MAX_CONNECTIONS
+            assert topic._io._pool().slots.free == MAX_CONNECTIONS
 
     asyncio.run(scenario())
 
@@ -223,12 +223,12 @@ def test_writes_of_one_turn_go_out_together_and_each_gets_its_own_answer() -> No
             tasks = [asyncio.create_task(topic.write(n)) for n in range(40)]
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            assert pool.places.free == MAX_CONNECTIONS - 3
+            assert pool.slots.free == MAX_CONNECTIONS - 3
             acks = await asyncio.gather(*tasks)
             assert [ack.seq for ack in acks] == [1 + values(listener).index(n) for n in range(40)]
             assert sorted(values(listener)) == list(range(40))
             assert len(set(listener.keys)) == 40
-            assert pool.places.free == MAX_CONNECTIONS
+            assert pool.slots.free == MAX_CONNECTIONS
             assert len(pool.idle) == 8
 
     asyncio.run(scenario())
@@ -254,7 +254,7 @@ def test_what_was_not_answered_when_the_connection_ended_is_repeated_under_its_k
             assert first[4] in again
             assert not set(first[:4]) & set(again)
             assert len({*first, *again}) == 12
-            assert topic._io._pool().places.free == MAX_CONNECTIONS
+            assert topic._io._pool().slots.free == MAX_CONNECTIONS
 
     asyncio.run(scenario())
 
@@ -278,7 +278,7 @@ def test_a_refusal_is_told_to_the_one_it_is_for(more: bytes) -> None:
             told = await asyncio.gather(*(topic.write(n) for n in range(8)), return_exceptions=True)
             assert [index for index, one in enumerate(told) if isinstance(one, Refused)] == [3]
             assert sum(not isinstance(one, BaseException) for one in told) == 7
-            assert topic._io._pool().places.free == MAX_CONNECTIONS
+            assert topic._io._pool().slots.free == MAX_CONNECTIONS
 
     asyncio.run(scenario())
 
@@ -297,7 +297,7 @@ def test_who_is_cancelled_leaves_the_others_their_answers() -> None:
             listener.last.write(said)
             told = await asyncio.gather(*tasks, return_exceptions=True)
             assert [getattr(one, "seq", None) for one in told] == [100, None, None, 103, 104, 105]
-            assert topic._io._pool().places.free == MAX_CONNECTIONS
+            assert topic._io._pool().slots.free == MAX_CONNECTIONS
 
     asyncio.run(scenario())
 
@@ -309,7 +309,7 @@ def test_all_that_is_not_answered_in_time_is_uncertain() -> None:
             told = await asyncio.gather(*(topic.write(n) for n in range(6)), return_exceptions=True)
             assert [type(one) for one in told] == [Uncertain] * 6
             assert len({one.idempotency_key for one in told if isinstance(one, Uncertain)}) == 6
-            assert topic._io._pool().places.free == MAX_CONNECTIONS
+            assert topic._io._pool().slots.free == MAX_CONNECTIONS
 
     asyncio.run(scenario())
 

@@ -51,10 +51,8 @@ class AsyncTopic(Generic[T]):
         self._session = session
         self._codec = codec
         self._settings = settings
-        wanted = WantedTopic(session, name, settings)
-        self._writing = Writing(session, name, codec, wanted)
+        self._writing = Writing(session, name, codec, WantedTopic(session, name, settings))
         self._ignored = IgnoredLosses()
-        self._columns = Columns(session, name, wanted, self._ignored)
         if IS_ASYNC:
             self._aio_before_headers = io.before_headers(self._writing.request(b""))
 
@@ -253,6 +251,10 @@ class AsyncTopic(Generic[T]):
         return single_record(self._codec, await self._run(managing.get(self._session, self.name, seq)))
 
     # --- columns ----------------------------------------------------------------------------------------
+
+    @property
+    def _columns(self) -> Columns:
+        return Columns(self._session, self.name, self._writing.wanted, self._ignored)
 
     async def to_arrow(
         self,

@@ -1,6 +1,7 @@
-"""Data to JSON and back: untyped, or as a dataclass, a msgspec struct or a pydantic model says.
+"""Encodes and decodes data: plain JSON, dataclasses, msgspec structs and pydantic models.
 
-What is no JSON is refused before anything is sent: NaN would otherwise travel as null, a set as a list.
+Values that JSON cannot represent raise before anything is sent: otherwise NaN would become null, and a set
+a list.
 """
 
 import json
@@ -18,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def check_json(value: Any) -> None:
-    """Raises `TypeError` or `ValueError` on what JSON has no word for."""
+    """Raise `TypeError` or `ValueError` on a value that JSON cannot represent."""
     kind = type(value)
     if kind is dict:
         for key, inner in value.items():
@@ -33,7 +34,7 @@ def check_json(value: Any) -> None:
         if not isfinite(value):
             raise ValueError(f"{value} is no JSON")
     elif isinstance(value, str | int | float | dict | list | tuple):
-        # A subclass, such as an enumeration's or a counter's: judged as what it is at heart.
+        # A subclass, such as an enumeration or a counter, is checked as its base type.
         kinds: tuple[Any, ...] = (str, int, float, dict, list, tuple)
         inner = next(kind for kind in kinds if isinstance(value, kind))(value)
         if type(inner) not in _PLAIN:
@@ -43,7 +44,7 @@ def check_json(value: Any) -> None:
 
 
 def _check_key(key: Any) -> None:
-    """Numbers become strings, as `json` has it; what else the encoder would make a string of is refused."""
+    """Allow strings, and numbers as `json` does; refuse other keys that the encoder would convert."""
     if not isinstance(key, str | int | float):
         raise TypeError(f"{type(key).__name__} is no key of a JSON object: give a str")
     if isinstance(key, float):
@@ -67,7 +68,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_json(raw: bytes | msgspec.Raw) -> Any:
-    """A number that the fast reader does not hold, such as 1e400, is what Python's own makes of it."""
+    """Decode JSON. Numbers that msgspec refuses, such as 1e400, are decoded by the standard library."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -75,7 +76,7 @@ def decode_json(raw: bytes | msgspec.Raw) -> Any:
 
 
 class Codec(Generic[T]):
-    """How a topic's data is written and read."""
+    """Encodes and decodes the data of a topic."""
 
     __slots__ = ("_write", "decode", "kind")
 
@@ -95,7 +96,7 @@ class Codec(Generic[T]):
             return encode_json(value)
         try:
             raw = self._write(value)
-            # What is written can be read again by a consumer with the same type.
+            # A consumer with the same type must be able to read it.
             self.decode(raw)
         except (TypeError, ValueError) as error:
             raise InvalidData(topic, None, str(error)) from error
@@ -122,7 +123,7 @@ def codec_for(kind: "type[T] | None") -> Codec[T]:
 def _encode_typed(value: Any) -> bytes:
     raw = _encode(value)
     if b"null" in raw:
-        # The encoder says null for NaN; a number that is none must not become one that is missing.
+        # The encoder writes NaN as null.
         check_json(msgspec.to_builtins(value))
     return raw
 

@@ -1,14 +1,14 @@
-"""What can go wrong between a program and its log, in words for the person who has to act.
+"""The errors of the SDK.
 
 TopicsError
 ├── Refused            the server said no: TopicNotFound, Unauthorized, Forbidden, RecordGone
-├── Unreachable        it was never asked
-├── Uncertain          it was asked, and what became of that is not known
+├── Unreachable        no connection: nothing was sent
+├── Uncertain          a write was sent, and its outcome is not known
 ├── Loss               records are gone: RecordsLost, TopicRestarted
-├── ConfigDiffers      the topic is there, with other settings
+├── ConfigDiffers      the topic exists with other settings
 ├── InvalidData        a record does not fit the topic's type
-├── LeaseLost          a job is no longer this worker's
-└── NoJob              none came in time
+├── LeaseLost          the lease of a job has ended
+└── NoJob              no job came in time
 """
 
 import re
@@ -18,7 +18,7 @@ from topics.client.records import Lost, Restarted
 
 LossT = TypeVar("LossT", bound="Lost | Restarted")
 
-# What to do about an answer, where the code alone does not say it.
+# Advice for refusals whose code does not say what to do.
 _HINTS = {
     "unauthorized": "give a valid key",
     "forbidden": "the key lacks the scope or the topic prefix this needs",
@@ -35,7 +35,7 @@ def _copy(kind: "type[TopicsError]", arguments: tuple[Any, ...]) -> "TopicsError
 
 
 class TopicsError(Exception):
-    """`code` is the word to branch on: the server's own, or the name of the class in snake case."""
+    """The base of all errors. `code` is the code of the server, or the name of the class in snake case."""
 
     def __init__(
         self,
@@ -54,18 +54,18 @@ class TopicsError(Exception):
         self.request_id = request_id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pools of processes hand errors over: as they are, whatever their makers were given."""
+        """Pickle all attributes, whatever arguments the class takes."""
         return _copy, (type(self), self.args), self.__dict__
 
 
 class Unreachable(TopicsError):
-    """No connection within the client's patience: nothing was sent."""
+    """No connection within `retry_s`: nothing was sent."""
 
 
 class Uncertain(TopicsError):
     """The write was sent, and no answer came: it may be in the log or not.
 
-    Writing the same again with this `idempotency_key` is safe while the topic remembers keys.
+    It is safe to repeat the write with this `idempotency_key` while the topic remembers keys.
     """
 
     def __init__(self, message: str, *, idempotency_key: str, request_id: str | None = None) -> None:
@@ -92,19 +92,19 @@ class Refused(TopicsError):
 
 
 class TopicNotFound(Refused):
-    """There is no topic of that name."""
+    """No topic has this name."""
 
 
 class Unauthorized(Refused):
-    """The server wants a key, or another one."""
+    """The API key is missing or wrong."""
 
 
 class Forbidden(Refused):
-    """The key may not do that, or not to this topic."""
+    """The API key lacks the scope, or the topic, for this request."""
 
 
 class RecordGone(Refused):
-    """There is no such record any more; `why` says what took it."""
+    """The record is not there any more; `why` tells the reason."""
 
     @property
     def why(self) -> str:
@@ -126,12 +126,12 @@ def refusal(
     detail: dict[str, Any] | None = None,
     request_id: str | None = None,
 ) -> Refused:
-    """The error for an answer of the server."""
+    """The error for an error code of the server."""
     return _BY_CODE.get(code, Refused)(status, code, message, detail, request_id)
 
 
 class Loss(TopicsError, Generic[LossT]):
-    """A reader has come to a gap. Nothing behind it was handed out, and the cursor stands in front of it."""
+    """A reader has reached a loss. No later record was handed out, and the cursor stays before the loss."""
 
     def __init__(self, loss: LossT, message: str) -> None:
         super().__init__(message)
@@ -147,7 +147,7 @@ class Loss(TopicsError, Generic[LossT]):
 
 
 class RecordsLost(Loss[Lost]):
-    """The server has lost records that this reader had not seen."""
+    """Records are lost that this reader has not read."""
 
     def __init__(self, loss: Lost) -> None:
         count = loss.missed_estimate
@@ -175,7 +175,7 @@ class RecordsLost(Loss[Lost]):
 
 
 class TopicRestarted(Loss[Restarted]):
-    """The topic was dropped and made anew, or restored, since this reader was there."""
+    """The topic was dropped and created again, or restored, since this reader read it."""
 
     def __init__(self, loss: Restarted) -> None:
         super().__init__(
@@ -194,7 +194,7 @@ def loss_error(loss: Lost | Restarted) -> RecordsLost | TopicRestarted:
 
 
 class ConfigDiffers(TopicsError):
-    """The topic is there with other settings, and stays as it is."""
+    """The topic exists with other settings, which stay as they are."""
 
     def __init__(self, topic: str, differences: dict[str, tuple[Any, Any]]) -> None:
         said = ", ".join(
@@ -206,7 +206,7 @@ class ConfigDiffers(TopicsError):
 
 
 class InvalidData(TopicsError, ValueError):
-    """Data that does not fit the type of its topic. `seq` is None for what was to be written."""
+    """Data does not fit the type of its topic. `seq` is None for a record to write."""
 
     def __init__(self, topic: str, seq: int | None, reason: str) -> None:
         which = "a record to be written" if seq is None else f"record {seq}"
@@ -216,7 +216,7 @@ class InvalidData(TopicsError, ValueError):
 
 
 class LeaseLost(TopicsError):
-    """The job went back to the queue, or elsewhere, while it was worked on."""
+    """The lease of a job ended, so that another worker may have it."""
 
     def __init__(self, topic: str, seq: int) -> None:
         super().__init__(f"the lease on job {seq} of {topic} has ended: another worker may have it")
@@ -225,4 +225,4 @@ class LeaseLost(TopicsError):
 
 
 class NoJob(TopicsError):
-    """No job came in the time given."""
+    """No job came within `wait_s`."""

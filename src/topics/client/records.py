@@ -1,4 +1,4 @@
-"""What a log hands out, and what is handed to it."""
+"""The values that the SDK takes and returns: records, acknowledgements, positions and losses."""
 
 from datetime import UTC, datetime
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Record(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One record as it was read. Its data is JSON, or of the type that the topic was opened with."""
+    """One record that was read. Its data is JSON, or of the type that the topic was opened with."""
 
     topic: str
     epoch: int
@@ -22,12 +22,12 @@ class Record(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def time(self) -> datetime:
-        """When it was committed, by the server's clock."""
+        """The time of the commit, by the server's clock."""
         return datetime.fromtimestamp(self.ts / 1000, UTC)
 
 
 class Draft(msgspec.Struct, Generic[T], frozen=True):
-    """A record to be written, with more than data."""
+    """A record to write, with more than data."""
 
     data: T
     tag: str | None = None
@@ -36,7 +36,7 @@ class Draft(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
-    """The records are in the log, as safe as the topic's class makes them."""
+    """The acknowledgement of records that are in the log, as durable as their topic is."""
 
     topic: str
     epoch: int
@@ -51,7 +51,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to `seq` of this life of the topic is done."""
+    """All records up to `seq`, in this incarnation of the topic, are done."""
 
     topic: str
     epoch: int
@@ -59,7 +59,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 class _NoContainer(msgspec.Struct, frozen=True):
-    """Looks like neither a record nor a collection: `if item` or `len(items)` is a mistake that shows."""
+    """Refuses `bool()` and `len()`, which are mistakes on a loss."""
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} is neither true nor false: match on its type")
@@ -69,7 +69,7 @@ class _NoContainer(msgspec.Struct, frozen=True):
 
 
 class Lost(_NoContainer, frozen=True):
-    """Records that are gone without having been asked for: seqs `gap_from` to `gap_to`, both included."""
+    """Records that are lost: seqs `gap_from` to `gap_to`, both included."""
 
     topic: str
     epoch: int
@@ -80,12 +80,12 @@ class Lost(_NoContainer, frozen=True):
 
 
 class Restarted(_NoContainer, frozen=True):
-    """The topic was dropped and made anew, or restored: the reader's position is of a former life."""
+    """The topic was dropped and created again, or restored: the position is of an earlier incarnation."""
 
     topic: str
     epoch: int
     previous_epoch: int | None
-    # What this life's first seq is; a reader that goes on does so from in front of it.
+    # The first seq of this incarnation. A reader continues before it.
     first_seq: int = 1
 
 
@@ -93,14 +93,14 @@ AnyLoss: TypeAlias = Lost | Restarted
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A loss that its reader has taken note of, and why it went on."""
+    """A loss that a consumer has accepted, and why."""
 
     loss: AnyLoss
     why: str
 
 
 class Answer:
-    """An answer of the server: the wire's keys as attributes (`$seq` is `seq`), nested objects as dicts."""
+    """An answer of the server: its keys are attributes (`$seq` is `seq`), nested objects are dicts."""
 
     __slots__ = ("_values",)
 

@@ -43,10 +43,8 @@ class Topic(Generic[T]):
         self._session = session
         self._codec = codec
         self._settings = settings
-        wanted = WantedTopic(session, name, settings)
-        self._writing = Writing(session, name, codec, wanted)
+        self._writing = Writing(session, name, codec, WantedTopic(session, name, settings))
         self._ignored = IgnoredLosses()
-        self._columns = Columns(session, name, wanted, self._ignored)
 
     @property
     def losses_ignored(self) -> int:
@@ -207,6 +205,10 @@ class Topic(Generic[T]):
         return single_record(self._codec, self._run(managing.get(self._session, self.name, seq)))
 
     # --- columns ----------------------------------------------------------------------------------------
+
+    @property
+    def _columns(self) -> Columns:
+        return Columns(self._session, self.name, self._writing.wanted, self._ignored)
 
     def to_arrow(
         self,

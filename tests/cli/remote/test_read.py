@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.command import Outcome, topics
-from tests.support import ServerProcess
+from tests.support import ServerProcess, free_port
+from topics.client.wire.address import Address
 
 Run = Callable[..., Outcome]
 
@@ -248,3 +250,24 @@ def test_a_reader_that_leaves_is_no_error(orders: str, server: ServerProcess) ->
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+
+
+def test_without_a_server_there_is_nothing_to_go_on_with() -> None:
+    none = topics("read", "orders", TOPICS_URL=f"http://127.0.0.1:{free_port()}")
+    assert (none.code, none.output, none.errors.count("\n")) == (4, "", 1)
+
+
+def test_one_request_comes_before_the_first_line(
+    orders: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first page tells that the topic is there."""
+    rendered: list[bytes] = []
+    render = Address.render
+
+    def noted(address: Address, request: Any) -> bytes:
+        rendered.append(render(address, request))
+        return rendered[-1]
+
+    monkeypatch.setattr(Address, "render", noted)
+    assert seqs(run("read", orders, "-n", "1")) == [1]
+    assert [request.partition(b" HTTP")[0] for request in rendered] == [b"POST /v0/topics/orders/diff"]

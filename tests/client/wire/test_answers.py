@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics.client.wire.answers import AnswerParser, AnswersInTurn, KnownHeads
+from topics.client.wire.answers import AnswerParser, KnownHeads, PipelinedAnswers
 from topics.client.wire.effects import Response
 
 
@@ -117,11 +117,11 @@ def test_known_heads_have_a_bound() -> None:
 
 def test_two_answers_to_one_question_are_none() -> None:
     both = answer(b"one") + answer(b"two")
-    with pytest.raises(ValueError, match="no HTTP"):
+    with pytest.raises(ValueError, match="not HTTP"):
         AnswerParser({}).feed(both)
     knows_the_head = AnswerParser({})
     taken(knows_the_head, answer(b"one"))
-    with pytest.raises(ValueError, match="no HTTP"):
+    with pytest.raises(ValueError, match="not HTTP"):
         knows_the_head.feed(both)
     goes_on = AnswerParser({})
     assert taken(goes_on, b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"one")).body == b"one"
@@ -146,7 +146,7 @@ def test_answers_in_turn_are_the_same_however_they_are_cut() -> None:
     known: KnownHeads = {}
     for first in range(len(whole) + 1):
         for size in (1, 7, len(whole)):
-            answers = AnswersInTurn(known if first % 2 else {})
+            answers = PipelinedAnswers(known if first % 2 else {})
             pieces = [whole[:first], *(whole[at : at + size] for at in range(first, len(whole), size))]
             came = [one for piece in pieces for one in answers.received(piece)]
             assert [(one.status, one.body) for one in came] == expected
@@ -158,7 +158,7 @@ def test_answers_in_turn_are_the_same_however_they_are_cut() -> None:
 
 def test_nothing_is_heard_behind_the_last_of_the_answers() -> None:
     known: KnownHeads = {}
-    answers = AnswersInTurn(known)
+    answers = PipelinedAnswers(known)
     came = answers.received(answer(b"one") + answer(b"two", b"Connection: close") + answer(b"three"))
     assert [one.body for one in came] == [b"one", b"two"]
     assert answers.is_last
@@ -168,4 +168,4 @@ def test_nothing_is_heard_behind_the_last_of_the_answers() -> None:
 @pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"what?\r\n\r\n"])
 def test_answers_in_turn_tell_their_length(said: bytes) -> None:
     with pytest.raises(ValueError, match="answer"):
-        AnswersInTurn({}).received(said)
+        PipelinedAnswers({}).received(said)

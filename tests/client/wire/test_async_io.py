@@ -1,4 +1,4 @@
-"""Waiting on asyncio: in time, in turn, and for as many at once as there are places."""
+"""Waiting on asyncio: in time, in turn, and for as many at once as there are slots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from topics.client.wire.address import KEY_HEADER, address_of, render_keyed
 from topics.client.wire.async_io import AsyncIO
-from topics.client.wire.async_pool import MAX_CONNECTIONS, Places
+from topics.client.wire.async_pool import MAX_CONNECTIONS, Slots
 from topics.client.wire.effects import Broken, Exchange, Operation, Request, Response
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -113,11 +113,11 @@ def test_more_than_so_many_wait_their_turn_and_those_that_go_away_hold_up_nobody
 
 def test_one_that_is_called_and_goes_away_lets_the_next_in() -> None:
     async def scenario() -> None:
-        places = Places(asyncio.get_running_loop())
-        places.free = 0
-        called, next_one = (asyncio.create_task(places.wait()) for _ in range(2))
+        slots = Slots(asyncio.get_running_loop())
+        slots.free = 0
+        called, next_one = (asyncio.create_task(slots.wait()) for _ in range(2))
         await asyncio.sleep(0)
-        places.give_back()
+        slots.give_back()
         called.cancel()
         async with asyncio.timeout(30):
             await next_one

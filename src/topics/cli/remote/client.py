@@ -62,6 +62,7 @@ class CommandRetries(RetryRule):
         self.away_s = wait_s or 0.0
 
     def answered(self) -> None:
+        super().answered()
         self.away_s = self._later_s
 
     def passes(self, refused: Refused) -> bool:

@@ -20,7 +20,7 @@ from topics.cli.remote.client import none_begins, state_of, topic_name, topic_na
 from topics.cli.remote.formats import Item, Printer, printer
 from topics.cli.remote.options import add_flags, client_for, given_flags, moment, natural
 from topics.client import Unreachable
-from topics.client.cursors.cursor import MemoryCursor, behind
+from topics.client.cursors.cursor import MemoryCursor, position_after
 from topics.client.errors import TopicNotFound
 from topics.client.records import Position, Record, Restarted
 from topics.client.sync import Topics
@@ -82,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
             return LOSS
         except (KeyboardInterrupt, Unreachable) as end:
             if isinstance(end, Unreachable):
+                if not client._session.rule.has_answered:
+                    raise
                 print_error(str(end))
             print_error(f"go on with: {reader.going_on()}")
             return UNREACHABLE if isinstance(end, Unreachable) else INTERRUPTED
@@ -154,7 +156,7 @@ class _Feed:
         if isinstance(item, Record):
             printed = Position(item.topic, item.epoch, item.seq)
         elif item is not None:
-            printed = behind(item)
+            printed = position_after(item)
         positions = [position for position in (printed, self._cursor.position) if position is not None]
         return max(positions, key=lambda position: (position.epoch, position.seq), default=None)
 

@@ -1,4 +1,4 @@
-"""Where consumers stand: in memory, in a file, in SQLite, at the server, or wherever you keep it."""
+"""Positions of consumers: in memory, in a file, in SQLite, at the server, or in a store of your own."""
 
 from topics.client.cursors.cursor import Cursor, MemoryCursor
 from topics.client.cursors.kept import FileCursor, ServerCursor, SqliteCursor

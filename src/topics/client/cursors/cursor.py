@@ -1,4 +1,4 @@
-"""Where a consumer stands, kept so that it survives the consumer.
+"""The position of a consumer, stored so that it survives a restart.
 
     Cursor                 your own: give it load() and store(position)
     ├── MemoryCursor       ends with the process
@@ -32,9 +32,9 @@ class Cursor:
     With `every` above 1, each Nth record is stored only: more speed, more repeats after a crash.
     """
 
-    # Whether storing is quick and local, so that `commit` may do it at once under asyncio as well.
+    # Whether storing is fast and local, so that `commit` may store at once on asyncio, too.
     is_local = False
-    # Defaults of all instances, so that a subclass may do without super().__init__().
+    # Class attributes, so that a subclass need not call super().__init__().
     start: Start = "first"
     every = 1
     _topic: str | None = None
@@ -43,12 +43,12 @@ class Cursor:
     _waiting = 0
     _is_loaded = False
     _accepted: tuple[Accepted, ...] = ()
-    # What runs operations, while and after a blocking reader uses the cursor.
+    # Runs operations for a cursor that a blocking reader has used.
     _run: Callable[[Operation[Any]], Any] | None = None
     _session: Session | None = None
-    # Threads may commit what one of them has read. Held for a comparison only: one for all cursors will do.
+    # Threads may commit what one of them has read. One lock for all cursors, held for a comparison only.
     _moving = threading.Lock()
-    # Held while a position is stored, so that an older one does not come last.
+    # Held while a position is stored, so that an older one is not stored last.
     _storing: threading.RLock
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
@@ -70,33 +70,33 @@ class Cursor:
     # --- for your own -----------------------------------------------------------------------------------
 
     def load(self) -> Position | None:
-        """The position that was stored last, None if there is none."""
+        """Return the last stored position, or None."""
         raise NotImplementedError(f"{type(self).__name__} needs load()")
 
     def store(self, position: Position) -> Any:
-        """Keep a position in the place of the one before."""
+        """Store a position, replacing the one before."""
         raise NotImplementedError(f"{type(self).__name__} needs store(position)")
 
     # --- for users --------------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position | None:
-        """None before the first use."""
+        """The position of the consumer; None before the first use."""
         return self._position
 
     @property
     def accepted(self) -> list[Accepted]:
-        """The losses this consumer has gone past, and why."""
+        """The losses that this consumer has passed, and why."""
         return list(self._accepted)
 
     def commit(self, record: Record[Any]) -> None:
-        """This record is done, and all before it."""
+        """Mark this record, and all before it, as done."""
         self._check_topic(record.topic)
         self._move(Position(record.topic, record.epoch, record.seq))
         self._note_now()
 
     def accept(self, loss: "AnyLoss | Loss[Any]", *, why: str) -> None:
-        """Go on behind a loss, from now on and after every restart of the consumer."""
+        """Continue after a loss, now and after a restart of the consumer."""
         found: Any = getattr(loss, "loss", loss)
         if not isinstance(found, Lost | Restarted):
             raise TypeError("accept takes a Lost, a Restarted, or the exception that brought one")
@@ -107,14 +107,14 @@ class Cursor:
         accepted = Accepted(found, why)
         self._topic = found.topic
         with self._storing:
-            self._move(behind(found))
+            self._move(position_after(found))
             self._accepted += (accepted,)
             self._keep_accepted(accepted)
 
     # --- for readers ------------------------------------------------------------------------------------
 
     def _begin(self, topic: str, session: Session) -> Operation[None]:
-        """A reader of this topic starts to use it."""
+        """Called by a reader of this topic: load the position."""
         self._check_topic(topic)
         self._session = session
         self._run = yield Attach(self)
@@ -129,14 +129,14 @@ class Cursor:
         yield from self._flush()  # what was accepted while no reader could store it
 
     def _fetch(self, topic: str) -> Operation[Any]:
-        """The position as it was stored last."""
-        return (yield Call(self.load))  # a coroutine's, under asyncio, if it is one
+        """Load the last stored position."""
+        return (yield Call(self.load))  # on asyncio, it may be a coroutine function
 
     def _keep(self, position: Position) -> Operation[None]:
         yield Call(self.store, (position,))
 
     def _flush(self) -> Operation[None]:
-        """Store what is not stored yet."""
+        """Store the position if it is not stored yet."""
         if self.is_local or self._run is not None:
             with self._storing:
                 yield from self._store_newest()
@@ -151,16 +151,16 @@ class Cursor:
         self._waiting = 0
 
     def _hand_out(self, record: Record[Any] | None) -> None:
-        """This record is under way, or none any more."""
+        """The reader hands out this record; None at its end."""
 
     def _advance(self, position: Position) -> bool:
-        """The reader is done up to here; whether it is time to store that."""
+        """Move the position. Returns whether it is time to store it."""
         self._move(position)
         self._waiting += 1
         return self._waiting >= self.every
 
     def _move(self, position: Position) -> None:
-        """Never back: what is done stays done."""
+        """Move the position forward, never back."""
         with self._moving:
             at = self._position
             if at is None or (position.epoch, position.seq) > (at.epoch, at.seq):
@@ -172,11 +172,11 @@ class Cursor:
         elif self._run is not None:
             self._run(self._flush())
         else:
-            # Under asyncio the reader stores it, whatever `every` says, before it hands out the next one.
+            # On asyncio, the reader stores it before the next record, whatever `every` is.
             self._waiting = self.every
 
     def _keep_accepted(self, accepted: Accepted) -> None:
-        """Where the kind of cursor can keep more than a position, it keeps both."""
+        """Store the position, and the accepted loss if this kind of cursor can."""
         self._note_now()
 
     def _check_topic(self, topic: str) -> None:
@@ -186,7 +186,7 @@ class Cursor:
             raise ValueError(f"this cursor is of topic {known}, not of {topic}")
 
     def _check_adjacent(self, loss: AnyLoss) -> None:
-        """Records between the position and a loss would be left out without having been read."""
+        """Refuse to accept a loss that is ahead of records that were not read."""
         at = self.position
         if at is None or not isinstance(loss, Lost) or at.epoch != loss.epoch:
             return
@@ -197,10 +197,10 @@ class Cursor:
 
 
 class MemoryCursor(Cursor):
-    """Lives as long as the process."""
+    """A position in memory, which ends with the process."""
 
     is_local = True
-    # The last record that is done, as its reader notes it: a position is made of it only when asked for.
+    # The last record that is done. A position is made of it only when it is asked for.
     done: Record[Any] | None = None
 
     def load(self) -> Position | None:
@@ -222,8 +222,8 @@ class MemoryCursor(Cursor):
         super()._move(position)
 
 
-def behind(loss: AnyLoss) -> Position:
-    """Where a reader goes on that has taken note of a loss."""
+def position_after(loss: AnyLoss) -> Position:
+    """The position at which a reader continues after a loss."""
     if isinstance(loss, Lost):
         return Position(loss.topic, loss.epoch, loss.gap_to)
     return Position(loss.topic, loss.epoch, loss.first_seq - 1)

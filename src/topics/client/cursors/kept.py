@@ -19,9 +19,9 @@ from topics.client.wire.effects import Operation
 if TYPE_CHECKING:
     import sqlite3
 
-# The position has a place of this size at the front of the file, and is written there again and again. It
-# holds the longest one there is: a topic's name has up to 255 bytes.
-_PLACE = 512
+# The size of the slot for the position at the beginning of the file, which is overwritten each time. It has
+# room for the longest position: the name of a topic has up to 255 bytes.
+_SLOT = 512
 
 
 class _AcceptedLine(msgspec.Struct, frozen=True, tag_field="accepted"):
@@ -67,23 +67,23 @@ def _from_line(text: bytes | str) -> Accepted:
     return Accepted(loss, line.why)
 
 
-def _to_place(position: Position) -> bytes:
+def _to_slot(position: Position) -> bytes:
     text = msgspec.json.encode(position)
-    return (b"%08x " % zlib.crc32(text) + text).ljust(_PLACE - 1) + b"\n"
+    return (b"%08x " % zlib.crc32(text) + text).ljust(_SLOT - 1) + b"\n"
 
 
-def _from_place(place: bytes) -> Position:
-    checksum, _, text = place.rstrip().partition(b" ")
-    if len(place) < _PLACE or int(checksum, 16) != zlib.crc32(text):
+def _from_slot(slot: bytes) -> Position:
+    checksum, _, text = slot.rstrip().partition(b" ")
+    if len(slot) < _SLOT or int(checksum, 16) != zlib.crc32(text):
         raise ValueError("the checksum does not fit")
     return _decode_position(text)
 
 
 class FileCursor(Cursor):
-    """A file with the position, and behind it the losses that were accepted.
+    """A file with the position, followed by the accepted losses.
 
-    The file comes into being whole, with its first position. From then on a position is one small write over
-    the one before, which a killed process has done or not done; for a loss, the whole file is replaced.
+    The file is created with its first position, by a rename. Each later position is one small write over the
+    one before. An accepted loss replaces the whole file.
     """
 
     is_local = True
@@ -92,7 +92,7 @@ class FileCursor(Cursor):
         super().__init__(start=start, every=every)
         self.path = Path(path)
         self._file: int | None = None
-        # Several threads may commit what one has read: none writes into a file that another has closed.
+        # Threads may commit what one of them has read: none must write to a file that another has closed.
         self._using_file = threading.Lock()
         if self.path.exists():
             self._position = self._stored = self.load()
@@ -103,8 +103,8 @@ class FileCursor(Cursor):
             return None
         content = self.path.read_bytes()
         try:
-            position = _from_place(content[:_PLACE])
-            self._accepted = tuple(_from_line(line) for line in content[_PLACE:].splitlines())
+            position = _from_slot(content[:_SLOT])
+            self._accepted = tuple(_from_line(line) for line in content[_SLOT:].splitlines())
         except ValueError as error:
             raise ValueError(f"{self.path} is damaged, or is no cursor: {error}") from None
         return position
@@ -115,7 +115,7 @@ class FileCursor(Cursor):
                 if not self.path.exists():
                     self._write_whole(position)
                 self._file = os.open(self.path, os.O_RDWR)
-            os.pwrite(self._file, _to_place(position), 0)
+            os.pwrite(self._file, _to_slot(position), 0)
 
     def _keep_accepted(self, accepted: Accepted) -> None:
         assert self._position is not None
@@ -125,10 +125,10 @@ class FileCursor(Cursor):
         self._waiting = 0
 
     def _write_whole(self, position: Position) -> None:
-        """Position and losses at once: the old file or the new one, whatever happens."""
+        """Replace the file atomically, with the position and the losses."""
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
         with beside.open("wb") as file:
-            file.write(_to_place(position))
+            file.write(_to_slot(position))
             file.writelines(_to_line(accepted) + b"\n" for accepted in self._accepted)
             file.flush()
             os.fsync(file.fileno())
@@ -157,7 +157,7 @@ _PUT = (
 )
 
 
-# Below this a file is no database, though SQLite would begin a new one in it. An empty file is one.
+# A shorter file is not a database, except an empty one. SQLite would overwrite it with a new one.
 _SQLITE_HEAD = 100
 
 
@@ -169,7 +169,7 @@ def _size(path: str | os.PathLike[str]) -> int:
 
 
 class SqliteCursor(Cursor):
-    """A row in an SQLite database. In `transaction()`, your effect and the position are stored at once."""
+    """A row in an SQLite database. `transaction()` stores your effect and the position together."""
 
     is_local = True
 
@@ -181,10 +181,10 @@ class SqliteCursor(Cursor):
         self._under_way: Position | None = None
         if os.fspath(path) != ":memory:" and 0 < _size(path) < _SQLITE_HEAD:
             raise ValueError(f"{os.fspath(path)} is damaged, or is no SQLite database")
-        import sqlite3  # costs a program that has no use for it as much as the rest of the SDK
+        import sqlite3  # takes as long to import as the rest of the SDK
 
         try:
-            # The user's own statements go over this connection: none of them begins a transaction by itself.
+            # The user's statements use this connection, too: none must begin a transaction by itself.
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.executescript(_TABLES)
             self._position = self._stored = self.load()
@@ -218,7 +218,7 @@ class SqliteCursor(Cursor):
 
     @contextmanager
     def transaction(self) -> Iterator["sqlite3.Connection"]:
-        """The record under way is done when this ends well; if not, neither it nor your effect is."""
+        """Commit your effect and the position of the current record together, or neither after an error."""
         position = self._under_way
         if position is None:
             raise ValueError("no record is under way: use transaction() inside the loop that reads")
@@ -245,7 +245,7 @@ class SqliteCursor(Cursor):
 
 
 class ServerCursor(Cursor):
-    """Kept at the server under the consumer's name, where others see how far behind it is."""
+    """A position at the server under the name of the consumer, where others see its lag."""
 
     def __init__(self, consumer: str, *, start: Start = "first", every: int = 1) -> None:
         super().__init__(start=start, every=every)

@@ -1,1 +1,1 @@
-"""What the SDK does, without I/O: generators that yield what they need, for blocking and asyncio alike."""
+"""The operations of the SDK, without I/O: generators that the blocking and the asyncio clients run."""

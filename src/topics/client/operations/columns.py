@@ -1,4 +1,4 @@
-"""Whole topics as Arrow tables, and tables into topics. Needs pyarrow, which the base installation lacks."""
+"""Reads topics as Arrow tables, and appends tables. Needs pyarrow, an optional dependency."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,16 +17,16 @@ from topics.client.wire.effects import Call, Operation, Request
 from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
 ARROW = "application/vnd.apache.arrow.stream"
-# Of a table as `to_arrow` gives it, these are the server's to choose.
+# Columns of `to_arrow` that the server assigns.
 _GIVEN_BY_THE_SERVER = ("seq", "ts")
 _NOTES = b"topics"
-# Rows of a batch are written together; several batches go into one request.
+# The rows of one batch are written together. A request has several batches.
 BATCH_ROWS = 10_000
 REQUEST_BYTES = 16 << 20
 
 
 class _Notes(msgspec.Struct, gc=False):
-    """What the server says of a stream, or of one batch in it."""
+    """The metadata of a stream, or of one batch in it."""
 
     epoch: int = 0
     tombstone: Tombstone | None = None
@@ -51,7 +51,7 @@ _decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 def needed(module: str) -> Any:
-    """An optional library; what to install, where it is missing."""
+    """Import an optional library; the error says what to install."""
     try:
         return import_module(module)
     except ImportError:
@@ -69,7 +69,7 @@ class Columns:
     # --- reading ----------------------------------------------------------------------------------------
 
     def read(self, from_seq: int | None, on_loss: OnLoss | None, ignore_loss: str | None) -> Operation[Any]:
-        """A table of everything behind `from_seq`. At a loss it raises, or goes on as it was told to."""
+        """Read all records after `from_seq` as a table. A loss is raised, or passed as the options say."""
         pa = needed("pyarrow")
         check_ways_past(on_loss, ignore_loss)
         body = encode_json({"from_seq": from_seq or 0})
@@ -143,7 +143,7 @@ def _batches(stream: Any) -> Iterator[tuple[Any, _Notes]]:
         try:
             batch, metadata = stream.read_next_batch_with_custom_metadata()
         except StopIteration:
-            # A stream that is whole says so; one without that word was cut off in between.
+            # A complete stream ends with a mark. This one was cut off.
             raise Refused(200, "unknown", "the answer to a scan was cut off") from None
         notes = _notes(metadata)
         yield batch, notes
@@ -152,7 +152,7 @@ def _batches(stream: Any) -> Iterator[tuple[Any, _Notes]]:
 
 
 def _requests(pa: Any, table: Any) -> Iterator[bytes]:
-    """Streams of batches that the server takes whole, each below its limits."""
+    """The table as Arrow streams below the server's limits."""
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     while batches:
         size, count = 0, 0

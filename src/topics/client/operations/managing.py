@@ -1,4 +1,4 @@
-"""Everything but reading and writing: topics, deletes, routers, cursors, the server itself."""
+"""The operations on topics, records to delete, routers, cursors and the server itself."""
 
 from urllib.parse import urlencode
 
@@ -14,7 +14,7 @@ PURGE_POLL_S = 0.2
 
 
 class Pages:
-    """A list of the server's, a page at a time; `names` are attributes for keys that cannot be one."""
+    """A list of the server, page by page. `names` are the attributes for keys that cannot be one."""
 
     def __init__(
         self, session: Session, target: str, key: str, query: Json, names: dict[str, str] | None = None
@@ -72,7 +72,7 @@ def create(session: Session, topic: str, settings: Json) -> Operation[Answer]:
     except Refused as refusal:
         if refusal.code != "topic_exists" or not broken:
             raise
-        # It may be there because of the attempt that was not answered: then it is new, and as it was wanted.
+        # The attempt that was not answered may have made it: then it is new and has these settings.
         state = yield from session.ask("GET", topic_path(topic) + "?touch=false")
         if state["config"] != resolved(wanted) or state["last_write_ts"] is not None:
             raise
@@ -80,12 +80,12 @@ def create(session: Session, topic: str, settings: Json) -> Operation[Answer]:
 
 
 def configure(session: Session, topic: str, settings: Json) -> Operation[Answer]:
-    """These settings change, the rest stays."""
+    """Change these settings; the others stay."""
     check_settings(settings)
     found = yield from session.ask("GET", topic_path(topic) + "?touch=false")
     kept = {name: value for name, value in found["config"].items() if value is not None}
     if "durability" in settings or "durable" in settings:
-        # One follows from the other: the one that is given decides.
+        # One follows from the other: the given one decides.
         kept = {name: value for name, value in kept.items() if name not in ("durability", "durable")}
     return Answer((yield from session.ask("PUT", topic_path(topic), kept | settings)))
 
@@ -125,7 +125,7 @@ def unroute(session: Session, name: str) -> Operation[Answer]:
 
 
 def purge(session: Session) -> Operation[Answer]:
-    """Take the bytes of everything deleted from the disk; ends when they are gone."""
+    """Remove the bytes of deleted records from the disk, and wait until they are gone."""
     state = yield from session.ask("POST", path("admin", "purge"), {"topics": None})
     while state["state"] not in ("done", "failed"):
         yield Pause(PURGE_POLL_S)

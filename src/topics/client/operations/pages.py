@@ -1,4 +1,4 @@
-"""Pages of a topic as the server answers them, and what they say: records of a type, and at most one loss."""
+"""Decodes pages of a topic: records of its type, and at most one loss."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -67,7 +67,7 @@ _decode_bare_page = msgspec.json.Decoder(_BarePage).decode
 
 
 def _forgiving(decode: Callable[[bytes], Page]) -> Callable[[bytes], Page]:
-    """One of a page's records may be odd, which is no reason to withhold the others."""
+    """Decode a page leniently if one of its records has numbers that the fast decoder refuses."""
 
     def forgiving(body: bytes) -> Page:
         try:
@@ -83,16 +83,16 @@ _decode_typed = _forgiving(msgspec.json.Decoder(_RawPage).decode)
 
 
 class Batch(Generic[T]):
-    """What is handed out next: a loss in front, records, and the one behind them that does not fit."""
+    """The next items of a reader: a loss, then records, then an error if the next record does not fit."""
 
-    __slots__ = ("loss", "misfit", "records")
+    __slots__ = ("invalid", "loss", "records")
 
     def __init__(
-        self, records: list[Record[T]], loss: AnyLoss | None = None, misfit: InvalidData | None = None
+        self, records: list[Record[T]], loss: AnyLoss | None = None, invalid: InvalidData | None = None
     ) -> None:
         self.records = records
         self.loss = loss
-        self.misfit = misfit
+        self.invalid = invalid
 
 
 def page_decoder(codec: Codec[Any]) -> Callable[[bytes], Page]:
@@ -124,7 +124,7 @@ def records_of(codec: Codec[T], topic: str, page: Page) -> Batch[T]:
             data = decode(row.data)
             meta = row.decoded_meta() if isinstance(row, _BareRow) else row.meta
         except ValueError as error:
-            # Those before it are handed out first; the cursor stays in front of it.
+            # The records before it are handed out first, and the cursor stays before it.
             return Batch(records, None, InvalidData(topic, row.seq, str(error)))
         records.append(Record(topic, epoch, row.seq, row.ts, data, row.tag, row.node, meta))
     return Batch(records)
@@ -140,7 +140,7 @@ _decode_single = msgspec.json.Decoder(_SingleRecord).decode
 
 
 def single_record(codec: Codec[T], body: bytes) -> Record[T]:
-    """A record that was asked for by its seq."""
+    """Decode one record that was requested by its seq."""
     found = _decode_single(body)
     row = found.record
     try:

@@ -1,4 +1,4 @@
-"""Jobs: claimed under a lease, given back or finished; losses told before a job is handed out."""
+"""Claims, renews and settles jobs. Lost jobs are reported before a job is handed out."""
 
 import getpass
 import os
@@ -18,14 +18,14 @@ from topics.client.operations.reading import OnLoss
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import AnyLoss
 from topics.client.wire.effects import Call, Operation, Pause, Request, Response
-from topics.client.wire.forks import tell_when_forked
+from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
 
 T = TypeVar("T")
-# The server's longest wait; longer ones are several.
+# The longest wait of one request. A longer wait takes several.
 LONGEST_WAIT_S = 25.0
 ERROR_BYTES = 1024
-# What a lease lasts where the topic's own is not known.
+# The lease if the topic's own is not known.
 DEFAULT_LEASE_MS = 30_000
 MAX_NODE_BYTES = 128
 # A lease is renewed when a third of it has passed: two renewals may fail before it ends.
@@ -53,12 +53,12 @@ _decode_claim = msgspec.json.Decoder(_Claimed).decode
 
 
 class Lease(msgspec.Struct):
-    """A job as it was claimed, and until when it is ours."""
+    """A claimed job, and the end of its lease."""
 
     row: _Row
-    node: str  # who claimed it: a process may be forked to do the job
+    node: str  # who claimed it: a forked process may settle it
     lease_s: float
-    ends: float  # by this process' own clock, which no correction of the time of day moves
+    ends: float  # on the monotonic clock
 
 
 class ClaimedJobs:
@@ -66,13 +66,13 @@ class ClaimedJobs:
 
     def __init__(self) -> None:
         self._user_at_host = user_at_host()
-        self.forget_parent()
-        tell_when_forked(self)
+        self.reset_in_child()
+        reset_after_fork(self)
 
-    def forget_parent(self) -> None:
-        """A forked process is another worker; its parent hands out, or gives back, what the parent holds."""
+    def reset_in_child(self) -> None:
+        """A forked process is another worker. The parent keeps the jobs that it has claimed."""
         name = f"{self._user_at_host}:{os.getpid()}:{uuid4().hex[:8]}"
-        # Differs between all clients there are.
+        # Unique to this client.
         self.node = name.encode()[-MAX_NODE_BYTES:].decode("utf-8", "ignore")
         self._kept: dict[str, list[Lease]] = {}
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class ClaimedJobs:
             self._kept.setdefault(topic, []).extend(leases)
 
     def take(self, topic: str, limit: int) -> list[Lease]:
-        """So many of those whose lease is not over."""
+        """Take up to `limit` jobs whose lease has not ended."""
         with self._lock:
             kept = [lease for lease in self._kept.pop(topic, ()) if time.monotonic() < lease.ends]
             if kept[limit:]:
@@ -104,7 +104,7 @@ def user_at_host() -> str:
 
 
 class Claiming(Generic[T]):
-    """What claims jobs of one queue for one client."""
+    """Claims jobs of one queue for one client."""
 
     def __init__(
         self, session: Session, topic: str, codec: Codec[T], wanted: WantedTopic, claimed_jobs: ClaimedJobs
@@ -118,7 +118,7 @@ class Claiming(Generic[T]):
     def claim(
         self, limit: int, lease_ms: int | None, wait_s: float, on_loss: OnLoss | None
     ) -> Operation[list[tuple[Lease, T]]]:
-        """Jobs with their data. Those that came with the news of a loss wait until the news is dealt with."""
+        """Claim jobs and decode their data. Jobs that come with a loss wait until the loss is handled."""
         if limit < 1:
             raise ValueError("max is 1 or more")
         yield from self._wanted.ensure()
@@ -138,14 +138,14 @@ class Claiming(Generic[T]):
                 return (yield from self._decoded(leases))
 
     def keep(self, leases: list[Lease]) -> None:
-        """Jobs that nobody was given: for the next claim, or given back at the end."""
+        """Keep jobs that were not handed out, for the next claim or for `close`."""
         if leases:
             self._claimed_jobs.keep(self.topic, leases)
 
     def _ask(
         self, limit: int, lease_ms: int | None, wait_s: float
     ) -> Operation[tuple[list[Lease], AnyLoss | None]]:
-        # The topic's own lease may change at any time; what is asked for is known to the heartbeat.
+        # Explicit, because the topic's own lease may change and renewals have to know it.
         lease_ms = lease_ms or self._wanted.lease_ms or DEFAULT_LEASE_MS
         node = self._claimed_jobs.node
         body: Json = {"node": node, "max": limit, "lease_ms": lease_ms}
@@ -156,7 +156,7 @@ class Claiming(Generic[T]):
             method="POST", target=topic_path(self.topic) + "/claim", body=encode_json(body), wait_s=wait_s
         )
         response: Response = yield from self._session.fetch(request)
-        # After a wait, the lease began somewhere in it: most likely now.
+        # After a wait, the lease began during it, most likely at its end.
         began = time.monotonic() if wait_s else began
         answer = decode_or_refuse(_decode_claim, response)
         lease_s = lease_ms / 1000
@@ -165,7 +165,7 @@ class Claiming(Generic[T]):
         return leases, None if told is None else told.loss(self.topic, answer.epoch, None)
 
     def _decoded(self, leases: list[Lease]) -> Operation[list[tuple[Lease, T]]]:
-        """One that does not fit the type goes back with the reason; the others wait for the next claim."""
+        """Decode jobs. If one does not fit the type, return it with the reason and keep the others."""
         jobs: list[tuple[Lease, T]] = []
         for index, lease in enumerate(leases):
             try:
@@ -173,18 +173,18 @@ class Claiming(Generic[T]):
             except ValueError as error:
                 others = [job[0] for job in jobs] + leases[index + 1 :]
                 self._claimed_jobs.keep(self.topic, others)
-                misfit = InvalidData(self.topic, lease.row.seq, str(error))
+                invalid = InvalidData(self.topic, lease.row.seq, str(error))
                 try:
-                    yield from self.settle("nack", lease, {"error": error_text(misfit)})
+                    yield from self.settle("nack", lease, {"error": error_text(invalid)})
                 except LeaseLost:
                     pass
-                raise misfit from error
+                raise invalid from error
         return jobs
 
     def settle(
         self, verb: str, lease: Lease, more: Json | None = None, patience_s: float | None = None
     ) -> Operation[None]:
-        """Ack, nack or extend one job; raises `LeaseLost` when it is not ours any more."""
+        """Ack, nack or extend one job; `LeaseLost`: the lease has ended."""
         seq = lease.row.seq
         body = {"node": lease.node, "seqs": [seq], "lease_ids": [lease.row.lease_id], **(more or {})}
         broken: list[Exception] = []
@@ -224,7 +224,7 @@ class Claiming(Generic[T]):
 
 
 def give_back(session: Session, claimed_jobs: ClaimedJobs) -> Operation[None]:
-    """Jobs that were never handed out are free again at once."""
+    """Release jobs that were never handed out."""
     for topic, leases in claimed_jobs.take_all().items():
         body = {
             "node": claimed_jobs.node,
@@ -238,7 +238,7 @@ def give_back(session: Session, claimed_jobs: ClaimedJobs) -> Operation[None]:
 
 
 def error_text(error: BaseException | str | None) -> str | None:
-    """As much of an error as the server keeps."""
+    """The text of an error, cut to the length that the server keeps."""
     if error is None:
         return None
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
@@ -246,7 +246,7 @@ def error_text(error: BaseException | str | None) -> str | None:
 
 
 def settlement(error: BaseException | str | None, delay_ms: int) -> Json:
-    """What goes with a nack."""
+    """The optional fields of a nack."""
     more: Json = {"delay_ms": delay_ms} if delay_ms else {}
     if error is not None:
         more["error"] = error_text(error)

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from topics.client.cursors.cursor import Cursor, MemoryCursor, behind
+from topics.client.cursors.cursor import Cursor, MemoryCursor, position_after
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import loss_error
 from topics.client.operations.pages import Batch, Page, page_decoder, records_of
@@ -125,7 +125,7 @@ class IgnoredLosses:
 
 
 class Reading(Generic[T]):
-    """One reader's way through one topic."""
+    """The state of one reader of one topic."""
 
     def __init__(
         self,
@@ -145,30 +145,30 @@ class Reading(Generic[T]):
         self.cursor = cursor if cursor is not None else MemoryCursor()
         self._options = options
         self._ignored = ignored
-        # Behind which seq the next page begins, and in which life of the topic.
+        # The next page begins after this seq, in this incarnation of the topic.
         self._seq = 0
         self._epoch: int | None = None
         self._uses_last = False
-        # read() ends at the head of its first answer, however quickly others write.
+        # `read` ends at the head that its first answer shows, however fast others write.
         self._goal: int | None = None
         self._left = options.limit
         self._begun: Any = None
         self._heard = time.monotonic()
         self._pid = os.getpid()
         self._is_over = False
-        self._behind_page: Position | None = None
+        self._page_end: Position | None = None
         self._known_epoch: int | None = None
         # Whether the last answer reached the head.
         self.is_caught_up = False
 
     @property
     def memory(self) -> MemoryCursor | None:
-        """The cursor, where nothing has to be stored."""
+        """The cursor if it is a plain `MemoryCursor`, for which nothing is stored."""
         return self.cursor if type(self.cursor) is MemoryCursor else None
 
     @property
     def position(self) -> tuple[int, int | None]:
-        """Behind which seq the next page begins, and of which epoch that is."""
+        """The seq after which the next page begins, and its epoch."""
         return self._seq, self._epoch
 
     # --- beginning --------------------------------------------------------------------------------------
@@ -198,22 +198,22 @@ class Reading(Generic[T]):
         state = yield from self._session.ask("GET", topic_path(self._topic) + "?touch=false")
         self._epoch = state["epoch"]
         self._seq = state["head_seq"] if start == "head" else state["earliest_seq"] - 1
-        # From now on this is where the consumer stands: what is lost behind it is owed.
+        # The position of the consumer from now on: later losses are reported.
         self.cursor._advance(Position(self._topic, state["epoch"], self._seq))
         yield from self.cursor._flush()
 
     # --- pages ------------------------------------------------------------------------------------------
 
     def next_batch(self) -> Operation[Batch[T] | None]:
-        """What comes next, with a loss in its place; None at the end."""
+        """Return the next records, with a loss in its place; None at the end."""
         if self._is_over or self._left == 0:
             return None
         page = yield from self._fetch()
         if page.tombstone is not None:
             loss = page.tombstone.loss(self._topic, page.epoch, self._known_epoch)
             if isinstance(loss, Restarted):
-                # This life from its very beginning: what it has lost already is a loss of its own.
-                yield from self._return_to(behind(loss))
+                # Start at the first seq of this incarnation. Its own losses follow as another loss.
+                yield from self._return_to(position_after(loss))
                 return Batch([], loss)
             batch = self._cut(records_of(self._codec, self._topic, page))
             batch.loss = loss
@@ -221,22 +221,22 @@ class Reading(Generic[T]):
         return self._cut(records_of(self._codec, self._topic, page))
 
     def _cut(self, batch: Batch[T]) -> Batch[T]:
-        """No more than was asked for."""
+        """Apply `until` and `limit`."""
         until = self._options.until
         if until is not None:
             for index, record in enumerate(batch.records):
                 if record.ts >= until:
-                    # Not passed over: another reader of the same cursor goes on here.
-                    self._is_over, self._behind_page = True, None
+                    # Not done: another reader with the same cursor continues here.
+                    self._is_over, self._page_end = True, None
                     batch = Batch(batch.records[:index])
                     break
         if self._left is not None:
             batch = Batch(
-                batch.records[: self._left], None, None if len(batch.records) >= self._left else batch.misfit
+                batch.records[: self._left], None, None if len(batch.records) >= self._left else batch.invalid
             )
             self._left -= len(batch.records)
             if self._left == 0:
-                self._behind_page = None
+                self._page_end = None
         return batch
 
     def _fetch(self) -> Operation[Page]:
@@ -246,7 +246,7 @@ class Reading(Generic[T]):
             try:
                 response = yield Finish(begun)
             except (NotConnected, Broken):
-                response = None  # asked again below, patiently
+                response = None  # sent again below, with retries
         if response is None or response.status != 200:
             response = yield from self._session.fetch(self._request())
         page = decode_or_refuse(page_decoder(self._codec), response)
@@ -254,16 +254,14 @@ class Reading(Generic[T]):
         return page
 
     def _look_ahead(self, page: Page) -> Operation[None]:
-        """Note where the next page begins, and ask for it already while this one is looked at."""
+        """Note where the next page begins, and request it while this one is handled."""
         if page.records or page.tombstone is not None or not page.caught_up:
             self._heard = time.monotonic()
         self._known_epoch = self._epoch
         is_cut_by_server = self._uses_last and self._options.until is not None
         self._seq, self._epoch, self._uses_last = page.next_from_seq, page.epoch, False
         # Records that the server has left out because of `until` are not done.
-        self._behind_page = (
-            None if is_cut_by_server else Position(self._topic, page.epoch, page.next_from_seq)
-        )
+        self._page_end = None if is_cut_by_server else Position(self._topic, page.epoch, page.next_from_seq)
         self.is_caught_up = page.caught_up
         if self._goal is None:
             self._goal = page.head_seq
@@ -284,10 +282,10 @@ class Reading(Generic[T]):
         begun, self._begun = self._begun, None
         if begun is not None:
             yield Abandon(begun)
-        self._seq, self._behind_page, self._is_over, self._goal = position.seq, None, False, None
+        self._seq, self._page_end, self._is_over, self._goal = position.seq, None, False, None
 
     def _silence_left(self) -> float:
-        """How long there may still be nothing before the reader ends."""
+        """The time without records after which the reader ends."""
         left = WAIT_S
         if self._options.idle_s is not None:
             left = min(left, self._heard + self._options.idle_s - time.monotonic())
@@ -346,18 +344,18 @@ class Reading(Generic[T]):
             self._ignored.note(loss, options.ignore_loss)
         else:
             raise loss_error(loss)
-        self.cursor._advance(behind(loss))
+        self.cursor._advance(position_after(loss))
         yield from self.cursor._flush()
 
     def done(self, record: Record[T]) -> bool:
-        """The next one is asked for; whether the position is to be stored now."""
+        """A record is done. Returns whether the position is to be stored now."""
         return self.cursor._advance(Position(record.topic, record.epoch, record.seq))
 
     def batch_done(self, batch: Batch[T]) -> Operation[None]:
-        """All of it is done, and what the page left out counts as read."""
-        if batch.misfit is not None:
-            raise batch.misfit
-        position, self._behind_page = self._behind_page, None
+        """The whole page is done, with the records that the server left out of it."""
+        if batch.invalid is not None:
+            raise batch.invalid
+        position, self._page_end = self._page_end, None
         if position is not None and position != self.cursor.position and self.cursor._advance(position):
             yield from self.cursor._flush()
 
@@ -366,5 +364,5 @@ class Reading(Generic[T]):
         if begun is not None:
             yield Abandon(begun)
         self.cursor._hand_out(None)
-        if self._pid == os.getpid():  # or else a forked process ends, whose parent may be further on
+        if self._pid == os.getpid():  # in a forked process, the parent may have moved on
             yield from self.cursor._flush()

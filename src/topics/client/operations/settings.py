@@ -1,4 +1,4 @@
-"""The settings a program wants of a topic, and the topic that has them."""
+"""The settings of topics: their names and types, and a topic that must have some."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
@@ -14,7 +14,7 @@ from topics.values.errors import ApiError
 
 
 class LogSettings(TypedDict, total=False):
-    """The settings of a topic, but for its type."""
+    """The settings of a topic, except its type."""
 
     ttl_ms: int
     cap_records: int
@@ -35,7 +35,7 @@ class LogSettings(TypedDict, total=False):
 
 
 class TopicSettings(LogSettings, total=False):
-    """All of them."""
+    """All settings of a topic."""
 
     type: Literal["log", "queue"]
 
@@ -44,7 +44,7 @@ NAMES = tuple(field.name for field in msgspec.structs.fields(TopicConfig))
 
 
 def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises `TypeError` on a name that no topic has, `ValueError` on what a setting cannot be."""
+    """Raise `TypeError` on an unknown name, and `ValueError` on a value that the setting cannot have."""
     unknown = [name for name in settings if name not in NAMES]
     if unknown:
         raise TypeError(f"{unknown[0]!r} is no setting of a topic; there are {', '.join(NAMES)}")
@@ -53,7 +53,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As the server would take them: defaults filled in, values in their range."""
+    """The settings as the server would resolve them, with defaults and clamped values."""
     try:
         return config_to_json(parse_config(encode_json(dict(settings))))
     except ApiError as error:
@@ -68,7 +68,7 @@ class WantedTopic:
         self._topic = topic
         self._settings = check_settings(settings) if settings else {}
         self.is_there = not settings
-        # What the topic's own lease is, once it has been looked at.
+        # The topic's own lease, once it is known.
         self.lease_ms: int | None = None
 
     @property
@@ -76,7 +76,7 @@ class WantedTopic:
         return bool(self._settings)
 
     def ensure(self, *, again: bool = False) -> Operation[None]:
-        """Make the topic if it is missing; one with other settings stays, and that is an error."""
+        """Create the topic if it is missing; raise `ConfigDiffers` if it has other settings."""
         if self.is_there and not again:
             return
         while True:
@@ -88,14 +88,14 @@ class WantedTopic:
             except TopicNotFound:
                 yield from self._make()
             except Forbidden:
-                # A key that may write and not look: the write itself tells whether the topic is there.
+                # The key may write, but not read the settings. The write tells whether the topic exists.
                 if again:
                     yield from self._make()
                 break
         self.is_there = True
 
     def _make(self) -> Operation[None]:
-        """Unless another program was quicker, which is as good."""
+        """Create the topic, or accept that another program has just done so."""
         headers = (("If-None-Match", "*"),)
         try:
             yield from self._session.ask("PUT", topic_path(self._topic), self._settings, headers=headers)

@@ -1,4 +1,4 @@
-"""Several topics at once: each is read as `tail` reads one, and a stream rings when one of them has more.
+"""Follows several topics: each is read as `tail` reads one, and an event stream tells which has more.
 
     read what there is, topic by topic  →  all level: open the stream at these positions  →  it names a topic
 
@@ -20,11 +20,11 @@ from topics.client.wire.address import path
 from topics.client.wire.effects import Broken, CloseStream, NotConnected, Open, Operation, Receive, Request
 from topics.client.wire.session import Session, refused_by
 
-# A stream that says nothing for this long, though it should have sent a heartbeat, is dead.
+# A stream without a heartbeat for this long is dead.
 SILENCE_S = 30.0
 HEARTBEAT_MS = 10_000
-# What the server sends at least, or the stream has only changed its mind about what there is.
-RINGS = ("record", "tombstone", "topic-deleted")
+# The events after which a topic has more to read.
+MORE_EVENTS = ("record", "tombstone", "topic-deleted")
 
 
 class _Frame(msgspec.Struct, gc=False):
@@ -35,20 +35,20 @@ class _Frame(msgspec.Struct, gc=False):
 _decode_frame = msgspec.json.Decoder(_Frame).decode
 
 
-class Bell:
-    """Bytes of an event stream in, names of topics out that have more than their readers know."""
+class StreamEvents:
+    """Parses an event stream, for the names of topics that have more than their readers have read."""
 
     def __init__(self, readings: dict[str, Reading[Any]]) -> None:
         self._readings = readings
         self._rest = b""
 
-    def hear(self, data: bytes) -> list[str]:
+    def topics_in(self, data: bytes) -> list[str]:
         *frames, self._rest = (self._rest + data).split(b"\n\n")
         return [name for frame in frames if (name := self._topic_of(frame)) is not None]
 
     def _topic_of(self, frame: bytes) -> str | None:
         fields = dict(line.partition(b": ")[::2] for line in frame.split(b"\n"))
-        if fields.get(b"event", b"").decode() not in RINGS:
+        if fields.get(b"event", b"").decode() not in MORE_EVENTS:
             return None
         told = _decode_frame(fields[b"data"])
         reading = self._readings.get(told.topic)
@@ -64,17 +64,17 @@ class Watching:
         self._readings = readings
         self._idle_s = idle_s
         self._heard = time.monotonic()
-        # Topics that may have something, in turns.
+        # The topics that may have more, in the order to read them.
         self._waiting = list(readings)
         self._stream: Any = None
-        self._bell = Bell(readings)
+        self._events = StreamEvents(readings)
 
     def begin(self) -> Operation[None]:
         for reading in self._readings.values():
             yield from reading.begin()
 
     def next_turn(self) -> Operation[tuple[Reading[Any], Batch[Any]] | None]:
-        """A page of one topic, and its reader; None after the silence that was asked for."""
+        """Return a page of one topic with its reader; None after `idle_s` without a record."""
         while True:
             while self._waiting:
                 name = self._waiting.pop(0)
@@ -84,7 +84,7 @@ class Watching:
                     continue
                 if not reading.is_caught_up or batch.loss is not None:
                     self._waiting.append(name)
-                if batch.records or batch.loss is not None or batch.misfit is not None:
+                if batch.records or batch.loss is not None or batch.invalid is not None:
                     self._heard = time.monotonic()
                     return reading, batch
                 yield from reading.batch_done(batch)
@@ -92,18 +92,18 @@ class Watching:
                 return None
 
     def _wait(self) -> Operation[bool]:
-        """Until a topic may have more; whether there is time left."""
+        """Wait until a topic may have more. Returns whether there is time left."""
         while not self._waiting:
             left = self._left_s()
             if left == 0:
                 return False
             if self._stream is None and not (yield from self._open()):
-                # Whatever is the matter, a patient reader finds out.
+                # The next read, with its retries, finds out why.
                 self._waiting = list(self._readings)
                 break
             data = yield Receive(self._stream, min(left, SILENCE_S))
             if data:
-                self._waiting += [name for name in self._bell.hear(data) if name not in self._waiting]
+                self._waiting += [name for name in self._events.topics_in(data) if name not in self._waiting]
             elif data is not None or left >= SILENCE_S:
                 yield from self._hang_up()  # it has ended, or is dead
         return True
@@ -114,7 +114,7 @@ class Watching:
         return max(self._heard + self._idle_s - time.monotonic(), 0.0)
 
     def _open(self) -> Operation[bool]:
-        """A stream that begins where the readers stand, so that it rings for all they do not know."""
+        """Open the stream at the positions of the readers, so that it reports all that they have not read."""
         query = [("include_data", "false"), ("include_meta", "false"), ("heartbeat_ms", str(HEARTBEAT_MS))]
         for name, reading in self._readings.items():
             seq, epoch = reading.position
@@ -124,7 +124,7 @@ class Watching:
             response, self._stream = yield Open(request)
         except (NotConnected, Broken):
             return False
-        self._bell = Bell(self._readings)
+        self._events = StreamEvents(self._readings)
         refused = refused_by(response)
         if refused is not None and refused.status < 429:
             raise refused

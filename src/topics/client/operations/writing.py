@@ -1,4 +1,4 @@
-"""Writing: records to bytes, batches under way, and the key that makes a repeat harmless."""
+"""Encodes records, batches them, and sends them under idempotency keys."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Draft
 from topics.client.wire.address import KEY_HEADER
 from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Request, Response
-from topics.client.wire.forks import tell_when_forked
+from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
 T = TypeVar("T")
@@ -21,17 +21,17 @@ MAX_BATCH_RECORDS = 10_000
 decode_ack = msgspec.json.Decoder(Ack).decode
 
 
-# What stands around records, and between two of them.
+# The JSON around records, and between two of them.
 _BEGIN, _BETWEEN, _END = b'{"records":[{"data":', b'},{"data":', b"}],"
 _BETWEEN_BYTES = len(_BETWEEN)
-# No more than this is around all records of a request.
+# More than the length of the JSON around all records of a request.
 _AROUND_BYTES = 256
 
 
 def render(
     codec: Codec[T], topic: str, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None
 ) -> bytes:
-    """One record as the server reads it, from its data on: what stands around it is always the same."""
+    """The JSON of one record, without the constant text around it."""
     encoded = codec.encode(topic, data)
     if tag is None and node is None and meta is None:
         return encoded
@@ -43,7 +43,7 @@ def render(
 
 
 class Writing(Generic[T]):
-    """Single writes and whole batches into one topic."""
+    """Sends single records and batches to one topic."""
 
     def __init__(self, session: Session, topic: str, codec: Codec[T], wanted: WantedTopic) -> None:
         self._session = session
@@ -52,7 +52,7 @@ class Writing(Generic[T]):
         self.codec = codec
         self.encode = encode_json if codec.is_plain else partial(codec.encode, topic)
         self.wanted = wanted
-        # A topic with settings is made with them, never by chance with others.
+        # A topic with settings must not be created by a write, which would give it other settings.
         self._before_key = b'"create":false,"idempotency_key":' if wanted.is_given else b'"idempotency_key":'
         self._after_single = _END[:-1] + (b',"create":false}' if wanted.is_given else b"}")
 
@@ -70,9 +70,9 @@ class Writing(Generic[T]):
     def single(
         self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None, key: str | None
     ) -> tuple[bytes, str]:
-        """The body of a write of one record, and the key of its own that goes into a header.
+        """The body of a write of one record, and a new idempotency key for its header.
 
-        A key that is given goes into the body instead, for it may be any text: then this one is empty.
+        A given key goes into the body instead, because it may be any text: the header key is empty.
         """
         if tag is None and node is None and meta is None:
             row = self.encode(data)
@@ -108,11 +108,11 @@ class Writing(Generic[T]):
         return Request(method="POST", target=topic_path(self.topic), body=body, headers=headers)
 
     def body(self, rows: Sequence[bytes], key: str) -> bytes:
-        # A single record's seq may be told twice: a write of nothing but record and key is the quickest.
+        # One seq may be returned twice: the shortest request is the fastest.
         if len(rows) == 1:
             return b"".join((_BEGIN, rows[0], _END, self._before_key, encode_json(key), b"}"))
         last = b"".join((rows[-1], _END, b'"return_seqs":false,', self._before_key, encode_json(key), b"}"))
-        # Joined only once: a batch is large.
+        # Joined once, because a batch is large.
         return _BETWEEN.join([_BEGIN + rows[0], *rows[1:-1], last])
 
     def finish(
@@ -132,13 +132,13 @@ class Writing(Generic[T]):
             except TopicNotFound:
                 if not self.wanted.is_given:
                     raise
-                # Dropped since it was looked at: made again, as it was wanted.
+                # Dropped since it was looked at: created again with its settings.
                 begun = since = came = None
                 yield from self.wanted.ensure(again=True)
 
 
 class Sent:
-    """A write on its way. `begun` is an attempt whose answer can be waited for, `since` when it was sent."""
+    """A write under way. `begun` is an attempt that can be waited for, `since` the time when it was sent."""
 
     __slots__ = ("begun", "key", "request", "since")
 
@@ -150,7 +150,7 @@ class Sent:
 
 
 class Batching(Generic[T]):
-    """Records gathered into batches, one under way while the next is filled. Order is kept.
+    """Collects records into batches, in order. One batch is under way while the next is filled.
 
     Threads or tasks `add` at any time. Everything else is done by one at a time, which holds `turn`.
     """
@@ -164,11 +164,11 @@ class Batching(Generic[T]):
         self._encode = writing.encode
         self._batch_bytes = batch_bytes
         self._linger_s = linger_ms / 1000
-        # The same list all the time: whoever is about to add to it cannot add to one that was sent meanwhile.
+        # Never replaced, so that a thread cannot add to a list that was sent meanwhile.
         self._rows: list[bytes] = []
-        # How many bytes the batch still takes: with several threads an estimate, which no batch relies upon.
+        # The room of the batch in bytes. With several threads it is an estimate.
         self._bytes_left = batch_bytes
-        # Until when the oldest of them may wait; 0 where that, `_failure`, or the end is still to be said.
+        # When the oldest record must be sent; 0 makes the next `add` look at `is_due`.
         self._due = 0.0
         # The batch under way.
         self._sent: Sent | None = None
@@ -179,10 +179,10 @@ class Batching(Generic[T]):
         # Only the holder of this lock sends, so that order is kept and writers wait for a slower server.
         self._make_lock = make_lock
         self.turn = make_lock()
-        tell_when_forked(self)
+        reset_after_fork(self)
 
     def add(self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None) -> bool:
-        """Whether to look if it `is_due`. Most records have nothing more done for them than this."""
+        """Add a record. Returns whether `is_due` has to be asked. Most calls do no more than this."""
         if tag is None and node is None and meta is None:
             row = self._encode(data)
         else:
@@ -197,15 +197,15 @@ class Batching(Generic[T]):
 
     @property
     def due_s(self) -> float:
-        """How long the oldest record may still wait."""
+        """The time until the oldest record must be sent."""
         return self._due - monotonic()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to `send`: another thread may have done it, or a batch may only have begun."""
+        """Whether to `send` now. Raises an earlier failure."""
         self._raise_failure()
         if self._has_ended:
-            self._rows.clear()  # nobody would send it
+            self._rows.clear()  # nothing would send them
             raise RuntimeError("this writer's block has ended: what it is given now would never be written")
         if not self._rows:
             return False
@@ -214,24 +214,24 @@ class Batching(Generic[T]):
         return self.is_full or self.due_s <= 0
 
     def send(self) -> Operation[int]:
-        """Hand a batch to the server, once the one before has been answered; how many records it has."""
+        """Send a batch after the one before is answered. Returns the number of its records."""
         yield from self._settle()
         if not self._rows:
             return 0
         yield from self._writing.wanted.ensure()
         key = self._writing.new_key()
         body, count = self._take(key)
-        # Noted before it is sent: a caller that is interrupted, or cancelled, leaves it to the next one.
+        # Noted before it is sent: after an interruption, the next call completes it.
         sent = self._sent = Sent(self._writing.request(body), key)
         sent.since = monotonic()
         try:
             sent.begun = yield Begin(sent.request)
         except (NotConnected, Broken):
-            sent.since = None  # patiently, when its answer is waited for
+            sent.since = None  # retried when its answer is waited for
         return count
 
     def _take(self, key: str) -> tuple[bytes, int]:
-        """A batch of the oldest. Threads that waited for their turn have each added one beyond its size."""
+        """Take a batch of the oldest records. Each waiting thread may have added one beyond the size."""
         rows = self._rows[:MAX_BATCH_RECORDS]
         body = self._writing.body(rows, key)
         if len(body) - len(rows[-1]) > self._batch_bytes + _AROUND_BYTES:
@@ -242,14 +242,14 @@ class Batching(Generic[T]):
                     rows = rows[: index + 1]
                     body = self._writing.body(rows, key)
                     break
-        # The next batch is not due before its first record has come, or has been looked at.
+        # The time of the next batch begins with its first record.
         self._due = 0.0
         del self._rows[: len(rows)]
         self._bytes_left = self._batch_bytes - sum([len(row) + _BETWEEN_BYTES for row in self._rows])
         return body, len(rows)
 
     def flush(self) -> Operation[Ack | None]:
-        """Everything given so far is in the log."""
+        """Send all records that were added, and wait for their acknowledgements."""
         waiting = len(self._rows)
         while waiting > 0:
             waiting -= yield from self.send()
@@ -257,7 +257,7 @@ class Batching(Generic[T]):
         return self.last
 
     def end(self, error: BaseException | None) -> Operation[None]:
-        """What was given is written; after an error of the caller's, that one is what counts."""
+        """Write the rest. A failure is added as a note to an `error` of the caller."""
         try:
             yield from self.flush()
         except TopicsError as failure:
@@ -268,14 +268,14 @@ class Batching(Generic[T]):
         finally:
             self._has_ended, self._due = True, 0.0
 
-    def forget_parent(self) -> None:
+    def reset_in_child(self) -> None:
         """After a fork, drop the records that the parent writes."""
         self.turn = self._make_lock()  # a thread of the parent may hold the old one
         self._rows, self._bytes_left, self._sent = [], self._batch_bytes, None
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            self._rows.clear()  # never to be sent
+            self._rows.clear()  # they are never sent
             raise self._failure
 
     def _settle(self) -> Operation[None]:
@@ -283,11 +283,11 @@ class Batching(Generic[T]):
         sent = self._sent
         if sent is None:
             return
-        begun, sent.begun = sent.begun, None  # should this be broken off, it is repeated as a whole
+        begun, sent.begun = sent.begun, None  # after an interruption, it is sent again
         try:
             ack = yield from self._writing.finish(sent.request, sent.key, begun, sent.since)
         except TopicsError as error:
-            # What follows must not overtake what failed.
+            # Later records must not overtake the failed batch.
             self._sent, self._failure, self._due = None, error, 0.0
             raise
         self._sent = None

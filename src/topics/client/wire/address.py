@@ -1,4 +1,4 @@
-"""Where a server is, and the head that every request to it begins with."""
+"""The address of a server, and the bytes of requests to it."""
 
 import os
 from functools import lru_cache
@@ -19,12 +19,12 @@ class Address(msgspec.Struct, frozen=True):
     is_tls: bool
     host: str
     port: int
-    # In front of every path: behind a proxy a server may live in a folder.
+    # The prefix of every path, for a server at a path of a proxy.
     base: str
     head: bytes
 
     def before_headers(self, request: Request) -> bytes:
-        """What a request with a body begins with, up to headers of its own."""
+        """The beginning of a request with a body, up to its own headers."""
         return _before_headers(request.method, self.base + request.target, self.head, request.content_type)
 
     def render(self, request: Request) -> bytes:
@@ -33,18 +33,18 @@ class Address(msgspec.Struct, frozen=True):
         own = b"".join([f"{name}: {value}\r\n".encode() for name, value in request.headers])
         if body is not None:
             return b"%b%bContent-Length: %d\r\n\r\n%b" % (self.before_headers(request), own, len(body), body)
-        # A POST without a body says so, or proxies wait for one.
+        # Proxies wait for the body of a POST that does not say that it has none.
         ends = request.method in ("GET", "HEAD", "DELETE")
         line = _first_line(request.method, self.base + request.target)
         return line + self.head + own + (b"\r\n" if ends else b"Content-Length: 0\r\n\r\n")
 
 
 def render_keyed(before_headers: bytes, key: str, body: bytes) -> bytes:
-    """What `render` makes of a request whose only header is a key, without looking through its headers."""
+    """The bytes of a request whose only own header is a key."""
     return _KEYED % (before_headers, key.encode(), len(body), body)
 
 
-@lru_cache(256)  # a program asks for few things, again and again
+@lru_cache(256)  # a program asks for few things, many times
 def _before_headers(method: str, target: str, head: bytes, content_type: str) -> bytes:
     return b"%b%bContent-Type: %b\r\n" % (_first_line(method, target), head, content_type.encode())
 
@@ -63,7 +63,7 @@ def address_of(url: str | None, api_key: str | None) -> Address:
         parts = urlsplit(url)
         port = parts.port
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
-        # Line breaks would be left out in silence, and blanks would be sent.
+        # urlsplit drops line breaks, and blanks would be sent.
         is_address = is_address and url.isprintable() and " " not in url
         host = _host(parts.hostname or "", port)
     except ValueError:  # a port that cannot be one, or a name
@@ -86,7 +86,7 @@ def _host(name: str, port: int | None) -> str:
 
 
 def bearer(api_key: str) -> bytes:
-    """As the server reads keys: trimmed, and in the bytes it was given. No error shows any of it."""
+    """The value of the header, with the key trimmed as the server does. No error shows any of the key."""
     value = b"Bearer " + api_key.strip().encode("utf-8", "surrogateescape")
     if any(byte < _SPACE or byte == _DELETE for byte in value):
         raise ValueError("the API key has a character in it that no header can carry, such as a line break")

@@ -1,4 +1,4 @@
-"""Bytes of HTTP/1.1 answers in, whole answers out. Parsing is httptools' (llhttp); this keeps the pieces."""
+"""Parses HTTP/1.1 answers with httptools (llhttp), and remembers the heads that servers repeat."""
 
 from typing import TypeAlias
 
@@ -8,15 +8,15 @@ from topics.client.wire.effects import Response
 
 _END = b"\r\n\r\n"
 _MOST_HEADS = 256
-# Larger answers are parsed: beside their bodies, that costs nothing.
+# Larger answers are always parsed: the cost is small compared to their bodies.
 _SMALL = 8192
-# Others say that there will be an answer.
+# Lower statuses announce another answer.
 _FINAL = 200
 _FIRST_ROOM, _MOST_ROOM = 1 << 14, 1 << 18
 
 
 class KnownHead:
-    """What parsing a head came to."""
+    """A parsed head."""
 
     __slots__ = ("headers", "is_last", "length", "status")
 
@@ -24,12 +24,11 @@ class KnownHead:
         self.status = status
         self.headers = headers
         self.length = length
-        # The connection ends behind it. No such head is remembered.
+        # The server closes the connection after this answer. Such a head is not remembered.
         self.is_last = False
 
 
-# A server says the same heads again and again: the same bytes need not be parsed a second time. All
-# connections of a client share what they have learnt.
+# Heads by their bytes, because a server repeats the same few heads. All connections of a client share them.
 KnownHeads: TypeAlias = dict[bytes, KnownHead]
 
 
@@ -39,28 +38,28 @@ def _keep(known_heads: KnownHeads, head: bytes, known: KnownHead) -> None:
     known_heads[head] = known
 
 
-class AnswersInTurn:
-    """To requests that were sent one behind the other, in their order."""
+class PipelinedAnswers:
+    """The answers to pipelined requests, in the order of the requests."""
 
     __slots__ = ("_head", "_known", "_known_head", "_rest", "is_last")
 
     def __init__(self, known: KnownHeads) -> None:
         self._known = known
-        # The head that came last, with what ends it.
+        # The last head, with its end.
         self._head = b""
         self._known_head: KnownHead = None  # type: ignore[assignment]
         self._rest = b""
-        # The server ends the connection behind an answer that has come.
+        # The server closes the connection after an answer that has come.
         self.is_last = False
 
     def received(self, data: bytes) -> list[Response]:
-        """Those that are complete now. `ValueError`: this is no HTTP, or does not tell its length."""
+        """Return the answers that are complete now. `ValueError`: one is not HTTP or has no length."""
         if self._rest:
             data = self._rest + data
         answers: list[Response] = []
         at = 0
         while not self.is_last:
-            # Most are as long as the one before, and then their heads are the same.
+            # Most answers have the head of the one before.
             if not self._head or not data.startswith(self._head, at):
                 end = data.find(_END, at)
                 if end < 0:
@@ -98,7 +97,7 @@ class AnswersInTurn:
 
 
 class AnswerParser:
-    """For one connection, one answer at a time."""
+    """The parser of one connection, for one answer at a time."""
 
     __slots__ = (
         "_body",
@@ -118,12 +117,12 @@ class AnswerParser:
 
     def __init__(self, known: KnownHeads) -> None:
         self._known = known
-        # The known head that came last, as it came, and the length of the whole answer.
+        # The last known head, its bytes, and the length of the whole answer.
         self._last: KnownHead = None  # type: ignore[assignment]
         self._last_head = b""
         self._last_bytes = 0
-        # Where bytes are received. It stays: a large one, made and freed for every page that is read, would
-        # have the memory given back to the system and fetched again each time.
+        # Where bytes are received. Kept, because the system would take back and return the memory of a large
+        # buffer for every page.
         self.room = memoryview(bytearray(_FIRST_ROOM))
         # Nothing of an answer has been parsed yet.
         self._is_idle = True
@@ -142,7 +141,7 @@ class AnswerParser:
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            raise ValueError("the server said more than it was asked")
+            raise ValueError("the server sent more than it was asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -163,21 +162,21 @@ class AnswerParser:
     # --- what connections call --------------------------------------------------------------------------
 
     def answer(self, count: int) -> Response | None:
-        """What has come into `room`, if it is an answer with a known head, and all of it: most are.
+        """Return the answer in `room` if it is complete and its head is known, as for most answers.
 
-        If not, so many bytes are still to be `received`.
+        If not, the caller passes `count` to `received`.
         """
         if count > _SMALL or not self._is_idle or self.is_complete:
             return None
         data = self.room[:count].tobytes()
-        # Often it is as long as the one before, and then its head is the same: no need to look for its end.
+        # An answer as long as the one before often has the same head: its end is known.
         if count == self._last_bytes and data.startswith(self._last_head):
             known = self._last
             return Response(known.status, known.headers, data[len(self._last_head) :])
         return self._look_up(data)
 
     def _look_up(self, data: bytes) -> Response | None:
-        """What is a whole answer with a known head."""
+        """Return a complete answer with a known head."""
         end = data.find(_END)
         known = None if end < 0 else self._known.get(data[:end])
         if known is None or len(data) - end - 4 != known.length:
@@ -186,16 +185,16 @@ class AnswerParser:
         return Response(known.status, known.headers, data[end + 4 :])
 
     def received(self, count: int) -> None:
-        """So many bytes have come into `room`. Raises `ValueError` on what is no HTTP."""
+        """Parse the first `count` bytes of `room`. Raises `ValueError` if they are not HTTP."""
         data = self.room[:count]
         if count == len(self.room) < _MOST_ROOM:
             self.room = memoryview(bytearray(2 * count))
         self.feed(bytes(data) if count <= _SMALL else data)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """The same with bytes from elsewhere."""
+        """Parse bytes."""
         if self.is_complete:
-            raise ValueError("the server said more than it was asked")
+            raise ValueError("the server sent more than it was asked for")
         is_first = self._is_idle
         if is_first and isinstance(data, bytes):
             answer = self._look_up(data)
@@ -207,31 +206,31 @@ class AnswerParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise ValueError(f"the answer is no HTTP: {error}") from None
+            raise ValueError(f"the answer is not HTTP: {error}") from None
         if is_first and isinstance(data, bytes):
             self._remember(data)
 
     def _remember(self, data: bytes) -> None:
-        """A head that came with the whole of its answer, and with nothing else."""
+        """Remember the head of an answer that came as a whole."""
         end = data.find(_END)
         length = len(data) - end - 4
         if self.is_complete and self._keep and self._headers.get("content-length") == str(length):
             _keep(self._known, data[:end], KnownHead(self._status, self._headers, length))
 
     def finish(self) -> bool:
-        """The peer has closed: whether that is where the answer ends (neither length nor chunks)."""
+        """The server has closed the connection. Whether that is the end of an answer without a length."""
         lengths = {"content-length", "transfer-encoding"}
         self.is_complete = self.is_complete or (self.head_done and not lengths & self._headers.keys())
         return self.is_complete
 
     @property
     def keeps(self) -> bool:
-        """The connection stays open behind the answer whose head has come."""
+        """Whether the connection stays open after this answer."""
         return self._keep
 
     @property
     def is_ready(self) -> bool:
-        """For the next answer: the connection is kept, and nothing has come that was not asked for."""
+        """Whether the connection stays open, and no byte of another answer has come."""
         return self._keep and self._is_idle and not self.is_complete
 
     @property
@@ -239,7 +238,7 @@ class AnswerParser:
         return sum(map(len, self._body))
 
     def take_body(self) -> bytes:
-        """What came of a stream since the last time."""
+        """Take the bytes of a stream that came since the last call."""
         pieces, self._body = self._body, []
         return b"".join(pieces)
 
@@ -247,7 +246,7 @@ class AnswerParser:
         return Response(self._status, self._headers, b"")
 
     def take(self) -> Response:
-        """The whole answer; the parser is ready for the next."""
+        """Take the whole answer. The parser is ready for the next."""
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         response = Response(self._status, self._headers, body)
         self._headers, self._body = {}, []

@@ -1,52 +1,55 @@
-"""One connection on asyncio, and what waits for its answers."""
+"""One connection on asyncio, and the futures of its answers."""
 
 import asyncio
 from collections import deque
 from time import monotonic
 from typing import Any, Protocol
 
-from topics.client.wire.answers import AnswerParser, AnswersInTurn, KnownHeads
+from topics.client.wire.answers import AnswerParser, KnownHeads, PipelinedAnswers
 from topics.client.wire.effects import Broken, Response
 
-# A stream that is not read stops being received.
+# Beyond this, a stream that is not read is not received.
 _STREAM_BYTES = 4 << 20
 
 
-class Home(Protocol):
-    """Where a connection goes back to by itself once what it was asked is answered, or will not be."""
+class ConnectionOwner(Protocol):
+    """The pool of a connection, which learns when requests are answered or have failed."""
 
     def answered(self, connection: "Connection") -> None:
-        """The place that the request had is free, and so is the connection."""
+        """The slot of the request is free, and so is the connection."""
 
     def failed(self) -> None:
-        """The place is free, and the connection is closed."""
+        """The slot is free, and the connection is closed."""
 
-    def answered_in_turn(self, count: int, pieces: int) -> None:
-        """So many requests went out in one piece, and their answers came in so many."""
+    def answered_pipelined(self, count: int, pieces: int) -> None:
+        """`count` requests were sent in one piece, and their answers came in `pieces`."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Used in one of two ways at a time: it is asked for a whole answer, or for some that come in turn, whose
-    place it holds until then; or something is sent, and what comes is received as it is wanted."""
+    """A connection of a pool, with one of two uses at a time.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, known: KnownHeads, home: Home) -> None:
+    `ask` and `ask_pipelined` send requests whose answers resolve futures. With `send` and `receive`, the
+    caller receives when it wants to, as for streams and prefetched pages.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, known: KnownHeads, owner: ConnectionOwner) -> None:
         self._loop = loop
-        self._home = home
+        self._owner = owner
         self._parser = AnswerParser(known)
-        # One timer for all that is waited for, one after the other: most of it comes long before its time.
+        # One timer for all waits, because most end long before their deadline.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._deadline = 0.0
-        # For the answer to what was asked, or for something to have come.
+        # The future of the answer, or of more bytes.
         self._waiter: asyncio.Future[Any] | None = None
         self._is_asked = False
-        # For the answers to what was asked in one piece.
+        # The futures of pipelined requests.
         self._waiters: deque[asyncio.Future[Response]] = deque()
-        self._in_turn = AnswersInTurn(known)
+        self._pipelined = PipelinedAnswers(known)
         self._count = self._pieces = 0
-        # Something was sent, and what comes is being received.
+        # In use by `send` and `receive`.
         self._is_receiving = False
-        # For another request; asked for each of them, so that it is kept, not found out.
+        # For another request. Kept up to date, because every request asks for it.
         self.is_usable = True
         self._failure: Exception | None = None
         self._wants_head = False
@@ -64,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._waiters:
-            self._take_in_turn(self._parser.room[:nbytes].tobytes())
+            self._take_pipelined(self._parser.room[:nbytes].tobytes())
             return
         if self._is_asked:
             if (answer := self._parser.answer(nbytes)) is not None:
@@ -123,16 +126,16 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, answer: Response) -> None:
         self._is_asked = False
         waiter: asyncio.Future[Response] = self._waiter  # type: ignore[assignment]
-        if not waiter.done():  # whoever was cancelled has still to say so
+        if not waiter.done():  # it may be cancelled
             waiter.set_result(answer)
-        # Before its writer is awake: whoever asks next in this turn of the loop can have it.
-        self._home.answered(self)
+        # Before the writer runs, so that the next request of this turn of the loop can use the connection.
+        self._owner.answered(self)
 
-    def _take_in_turn(self, data: bytes) -> None:
+    def _take_pipelined(self, data: bytes) -> None:
         self._pieces += 1
         waiters = self._waiters
         try:
-            answers = self._in_turn.received(data)
+            answers = self._pipelined.received(data)
             for answer in answers:
                 waiter = waiters.popleft()
                 if not waiter.done():
@@ -142,10 +145,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not waiters:
             self._is_asked = False
-            self.is_usable = self.is_usable and not (self._in_turn.is_last or self._in_turn.has_rest)
-            self._home.answered_in_turn(self._count, self._pieces)
-            self._home.answered(self)
-        elif self._in_turn.is_last:
+            self.is_usable = self.is_usable and not (self._pipelined.is_last or self._pipelined.has_rest)
+            self._owner.answered_pipelined(self._count, self._pieces)
+            self._owner.answered(self)
+        elif self._pipelined.is_last:
             self._fail(ConnectionResetError("the server closed the connection"))
 
     def _wake(self) -> None:
@@ -155,9 +158,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- asking -----------------------------------------------------------------------------------------
 
     def ask(self, data: bytes, now: float, timeout_s: float) -> "asyncio.Future[Response]":
-        """Send a request; what this gives is its answer, or `Broken`. Who stops waiting `abandon`s it."""
+        """Send a request and return the future of its answer. A caller that stops waiting calls `abandon`."""
         self._is_asked = True
-        # As `_expect` does: most of what is waited for is this.
+        # `_expect`, without a call: every write does this.
         self._waiter = waiter = self._loop.create_future()
         self._deadline = deadline = now + timeout_s
         if self._timer is None or self._timer_at > deadline:
@@ -168,10 +171,10 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(self._failure)
         return waiter
 
-    def ask_in_turn(
+    def ask_pipelined(
         self, data: list[bytes], waiters: "list[asyncio.Future[Response]]", now: float, timeout_s: float
     ) -> None:
-        """Send several requests in one piece. The answer to one that nobody waits for any more is dropped."""
+        """Send several requests in one piece. The answer to a cancelled one is dropped."""
         self._is_asked = True
         self._waiter = None
         self._waiters.extend(waiters)
@@ -185,13 +188,13 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(self._failure)
 
     def abandon(self, answer: "asyncio.Future[Response]") -> None:
-        """Nobody waits for it any more. Should it still come, it would be taken for the next request's."""
+        """Close the connection of a request that nobody waits for: its answer would go to the next one."""
         if self._is_asked and self._waiter is answer:
             self._stop_asking()
 
     def _stop_asking(self) -> None:
         self._is_asked = False
-        self._home.failed()
+        self._owner.failed()
         self.close()
 
     # --- receiving --------------------------------------------------------------------------------------
@@ -201,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(data)
 
     def rest(self) -> None:
-        """What was sent has been answered, and all of it received."""
+        """The request is answered, and the whole answer received."""
         self._is_receiving = False
         self.is_usable = self.is_usable and self._parser.is_ready
 
@@ -239,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
                 return b""
 
     def _more(self, timeout_s: float) -> "asyncio.Future[None]":
-        """Done when something has come, or went wrong."""
+        """Return a future that is done when bytes have come, or the connection has failed."""
         self._raise_failure()
         return self._expect(monotonic() + timeout_s)
 
@@ -266,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(self._deadline - monotonic(), self._time_has_come)
 
     def _time_has_come(self) -> None:
-        """For what is waited for now, or only for something before it."""
+        """The timer has fired: for the current wait, or only for one before it."""
         self._timer = None
         if not self._waiters and (self._waiter is None or self._waiter.done()):
             return

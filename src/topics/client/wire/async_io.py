@@ -1,4 +1,4 @@
-"""Runs operations on asyncio: the same effects as `blocking`, awaited."""
+"""Runs operations on asyncio, over the connections of the running loop."""
 
 import asyncio
 import inspect
@@ -31,7 +31,7 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
-from topics.client.wire.forks import tell_when_forked
+from topics.client.wire.forks import reset_after_fork
 
 R = TypeVar("R")
 # Statements under `if IS_ASYNC:` are left out of the generated blocking modules, and so are definitions whose
@@ -40,30 +40,30 @@ IS_ASYNC: Final = True
 
 
 def _ended(connection: Connection, error: BaseException) -> BaseException:
-    """What to raise. Who was cancelled is told so; the answer would be taken for the next request's."""
+    """Close the connection of a failed request, and return the error to raise."""
     connection.close()
     return broken(error) if isinstance(error, OSError | ValueError) else error
 
 
 class AsyncIO:
-    """Runs operations over the connections of the loop that asks: threads may have a loop each."""
+    """Runs operations over the connections of the running loop. Each thread may have a loop of its own."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._address = address
         self._timeout_s = timeout_s
         self.before_headers = address.before_headers
         self._known: KnownHeads = {}
-        # Those of the loops there are, and the one that was used last.
+        # The pools of all open loops, and the last one used.
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
         self._last: Pool | None = None
         self._lock = threading.Lock()
-        tell_when_forked(self)
+        reset_after_fork(self)
 
-    def forget_parent(self) -> None:
+    def reset_in_child(self) -> None:
         self._pools, self._last, self._lock = {}, None, threading.Lock()
 
     def _pool(self) -> Pool:
-        """A client that was closed in one loop is open in another."""
+        """The pool of the running loop. A client that is closed in one loop is open in another."""
         loop = asyncio.get_running_loop()
         pool = self._last
         if pool is None or pool.loop is not loop:
@@ -78,7 +78,7 @@ class AsyncIO:
 
     @property
     def cursors(self) -> WeakValueDictionary[int, Any]:
-        """Those that readers in this loop have used, by identity: what users derive may not be hashable."""
+        """The cursors of readers in this loop, by identity, because a user's cursor may not be hashable."""
         return self._pool().cursors
 
     async def run(self, operation: Operation[R], *, ends: bool = False) -> R:
@@ -100,7 +100,7 @@ class AsyncIO:
                 return result
             value = failure = None
             try:
-                if type(effect) is Exchange:  # what most of them are
+                if type(effect) is Exchange:  # most effects are
                     value = await self._exchange(pool, effect.request)
                 else:
                     value = await self._perform(pool, effect)
@@ -110,14 +110,14 @@ class AsyncIO:
     async def _exchange(self, pool: Pool, request: Request) -> Response:
         if request.wait_s:
             return await self._finish(pool, await self._begin(pool, request), request)
-        places = pool.places
-        if not places.free:
-            await places.wait()
-        places.free -= 1
+        slots = pool.slots
+        if not slots.free:
+            await slots.wait()
+        slots.free -= 1
         try:
             connection = pool.take() or await self._connect(pool)
         except BaseException:
-            places.give_back()
+            slots.give_back()
             raise
         answer = connection.ask(self._address.render(request), monotonic(), self._timeout_s)
         try:
@@ -129,7 +129,7 @@ class AsyncIO:
     def attempt(
         self, before_headers: bytes, key: str, body: bytes, now: float
     ) -> "tuple[Connection | None, asyncio.Future[Any]] | None":
-        """What `_exchange` begins with, if nothing has to be waited for before it; for a write with this key.
+        """Send a write with this key at once, if a connection and a slot are free; None if not.
 
         Without a connection, it goes out with others, and its answer may be dropped; or is None, if it could
         not go out after all.
@@ -137,9 +137,9 @@ class AsyncIO:
         pool = self._last
         if pool is None or pool.loop is not asyncio.get_running_loop():
             pool = self._pool()
-        places = pool.places
+        slots = pool.slots
         idle = pool.idle
-        if not places.free or not idle:
+        if not slots.free or not idle:
             return None
         data = render_keyed(before_headers, key, body)
         if pool.outbox.gathers(now):
@@ -147,7 +147,7 @@ class AsyncIO:
         connection = idle.pop()
         if not connection.is_usable:
             return None
-        places.free -= 1
+        slots.free -= 1
         return connection, connection.ask(data, now, self._timeout_s)
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The connections of one event loop, and how many requests may be under way in it."""
+"""The connections of one event loop, and the limit of its requests under way."""
 
 import asyncio
 from collections import deque
@@ -9,20 +9,20 @@ from weakref import WeakValueDictionary
 from topics.client.wire.async_connection import Connection
 from topics.client.wire.effects import Response
 
-# Requests beyond so many wait for one to end; those that are silent on purpose are not counted.
+# More requests wait for one of these to end. Long polls are not counted.
 MAX_CONNECTIONS = 100
-# With no more requests under way than this, waiting for others gains nothing.
+# Up to so many requests under way, batching them gains nothing.
 _FEW = 3
-# So many go out in one piece: more of them leave server and client less to do at the same time.
+# The most requests in one piece. With larger pieces, client and server would work in turns.
 _MOST_TOGETHER = 16
-# A server that answers one by one, so many times without another, has taken them one by one; so does a proxy.
-# Then each goes over a connection of its own, until it is tried again.
+# A proxy, or another server, may handle pipelined requests one by one. After so many such pieces,
+# each request uses a connection of its own for a while.
 _OFTEN = 8
 _ALONE_S = 1.0
 
 
-class Places:
-    """For so many requests at a time; the others wait. A semaphore takes four times as long."""
+class Slots:
+    """The slots of requests under way. A semaphore would take four times as long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -36,7 +36,7 @@ class Places:
             try:
                 await turn
             except BaseException:
-                self.call_next()  # it may have been called, and does not go
+                self.call_next()  # the slot may have been given to this one
                 raise
 
     def give_back(self) -> None:
@@ -53,14 +53,14 @@ class Places:
 
 
 class Pool:
-    """No other loop can use them."""
+    """The connections of one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.idle: list[Connection] = []
-        self.places = Places(loop)
+        self.slots = Slots(loop)
         self.outbox = Outbox(self)
-        # Of readers, as long as anybody has them: what was noted in them is stored before the client closes.
+        # The cursors of readers. The client stores their positions before it closes.
         self.cursors: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.is_closed = False
 
@@ -78,10 +78,10 @@ class Pool:
             connection.close()
 
     def answered(self, connection: Connection) -> None:
-        places = self.places
-        places.free += 1
-        if places.waiting:
-            places.call_next()
+        slots = self.slots
+        slots.free += 1
+        if slots.waiting:
+            slots.call_next()
         if (
             connection.is_usable and not self.is_closed
         ):  # `give_back`, without a call: this is done for each write
@@ -90,9 +90,9 @@ class Pool:
             connection.close()
 
     def failed(self) -> None:
-        self.places.give_back()
+        self.slots.give_back()
 
-    def answered_in_turn(self, count: int, pieces: int) -> None:
+    def answered_pipelined(self, count: int, pieces: int) -> None:
         self.outbox.note(count, pieces)
 
     def close(self) -> None:
@@ -103,28 +103,28 @@ class Pool:
 
 
 class Outbox:
-    """Small requests of one turn of the loop, which go out together: those alike in one piece.
+    """Batches small requests of one turn of the loop, because a send costs as much as all else.
 
-    To send and to receive takes as long as all else that is done for a request.
+    Requests for the same target go out in one piece.
     """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._waiting: dict[bytes, list[tuple[bytes, asyncio.Future[Response | None]]]] = {}
-        # How many were answered together the last time.
-        self._company = 1
+        # How many requests were answered in the last piece.
+        self._answered_together = 1
         self._one_by_one = 0
         self._alone_until = 0.0
 
     def gathers(self, now: float) -> bool:
-        """Whether a request should wait for others of this turn."""
-        under_way = MAX_CONNECTIONS - self._pool.places.free
-        return (under_way > _FEW or self._company > _FEW) and now >= self._alone_until
+        """Whether a request should wait for others of this turn of the loop."""
+        under_way = MAX_CONNECTIONS - self._pool.slots.free
+        return (under_way > _FEW or self._answered_together > _FEW) and now >= self._alone_until
 
     def add(self, like: bytes, data: bytes, timeout_s: float) -> "asyncio.Future[Response | None]":
-        """Its answer, or `Broken`; None if it was not sent, for it would have to wait for a connection.
+        """Return the future of the answer, or of `Broken`; of None if no connection was free.
 
-        Requests that are `like` each other may be taken together by the server.
+        Requests with an equal `like` may be handled together by the server.
         """
         if not self._waiting:
             self._pool.loop.call_soon(self._send_all, timeout_s)
@@ -143,18 +143,18 @@ class Outbox:
     def _send(
         self, together: "list[tuple[bytes, asyncio.Future[Response | None]]]", now: float, timeout_s: float
     ) -> None:
-        places = self._pool.places
-        connection = self._pool.take() if places.free else None
+        slots = self._pool.slots
+        connection = self._pool.take() if slots.free else None
         answers = [answer for _, answer in together]
         if connection is None:
             for answer in answers:
                 answer.set_result(None)
             return
-        places.free -= 1
-        connection.ask_in_turn([data for data, _ in together], answers, now, timeout_s)  # type: ignore[arg-type]
+        slots.free -= 1
+        connection.ask_pipelined([data for data, _ in together], answers, now, timeout_s)  # type: ignore[arg-type]
 
     def note(self, count: int, pieces: int) -> None:
-        self._company = count
+        self._answered_together = count
         if count <= _FEW:
             return
         if 2 * pieces < count:
@@ -164,4 +164,4 @@ class Outbox:
         if self._one_by_one >= _OFTEN:
             self._one_by_one = _OFTEN - 1
             self._alone_until = monotonic() + _ALONE_S
-            self._company = 1
+            self._answered_together = 1

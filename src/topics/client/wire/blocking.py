@@ -1,4 +1,4 @@
-"""Runs operations with blocking sockets. Threads and forks may share it: a connection has one user."""
+"""Runs operations with blocking sockets. Threads may share it: a connection has one user at a time."""
 
 import select
 import socket
@@ -30,7 +30,7 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
-from topics.client.wire.forks import tell_when_forked
+from topics.client.wire.forks import reset_after_fork
 
 R = TypeVar("R")
 
@@ -47,10 +47,10 @@ class _Connection:
             raise NotConnected(str(error)) from error
         self._timeout_s = timeout_s
         self._parser = AnswerParser(known)
-        tell_when_forked(self)
+        reset_after_fork(self)
 
-    def forget_parent(self) -> None:
-        """What comes over this socket is for the parent: whoever waits for it here asks again."""
+    def reset_in_child(self) -> None:
+        """Close the copy of the parent's socket. A request that waits for it here is sent again."""
         self._socket.close()
 
     def send(self, data: bytes) -> None:
@@ -63,14 +63,14 @@ class _Connection:
         return self._parser.take()
 
     def receive_head(self, wait_s: float) -> Response:
-        """The head of a stream; of an answer that is none, all of it."""
+        """Receive the head of a stream, or the whole of another answer."""
         while not self._parser.head_done:
             self._feed(self._timeout_s + wait_s)
         head = self._parser.head()
         return head if head.status == 200 else self.receive(wait_s)
 
     def receive_some(self, wait_s: float) -> bytes | None:
-        """More of a stream; empty at its end, None after `wait_s` of silence."""
+        """Receive more of a stream: empty at its end, None after `wait_s` of silence."""
         while True:
             data = self._parser.take_body()
             if data or self._parser.is_complete:
@@ -95,9 +95,9 @@ class _Connection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the server has closed it while it was idle, or says something that was not asked."""
+        """Whether the server has closed the idle connection, or has sent what was not asked for."""
         if isinstance(self._socket, ssl.SSLSocket):
-            return False  # cannot be looked at without being read; if it is closed, it is asked again
+            return False  # TLS cannot peek; a request over a closed connection is sent again
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
@@ -116,7 +116,7 @@ class _Connection:
 
 
 class Blocking:
-    """A pool of connections, and what runs operations over them."""
+    """A pool of connections, over which operations run."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Blocking:
                 return result
             value = failure = None
             try:
-                if type(effect) is Exchange:  # what most of them are
+                if type(effect) is Exchange:  # most effects are
                     request = effect.request
                     value = self._finish(*self._begin(request), request.wait_s)
                 else:
@@ -221,7 +221,7 @@ class Blocking:
             connection.close()
             raise Broken(str(error) or type(error).__name__) from error
         except BaseException:
-            connection.close()  # interrupted: its answer would be taken for the next one's
+            connection.close()  # or the next request would get this answer
             raise
         self._give_back(connection)
         return response
@@ -261,7 +261,7 @@ class Blocking:
             connection.close()
 
     def __del__(self) -> None:
-        # A client that was dropped instead of closed leaves no sockets behind.
+        # A client that is dropped without `close` leaves no open sockets.
         if hasattr(self, "_idle"):
             self.close()
 

@@ -1,7 +1,7 @@
-"""What an operation asks of the outside. Operations do no I/O themselves.
+"""The effects of operations: requests, pauses and calls, which `blocking` or `async_io` perform.
 
-An operation is a generator: it yields one of these, is sent what came of it (or thrown what went wrong), and
-returns its result. `blocking` runs it with sockets and sleeps, `aio` with asyncio; both say the same.
+An operation does no I/O. It is a generator, which yields an effect, receives its result or its error, and
+returns its own result.
 """
 
 from collections.abc import Callable, Generator
@@ -20,7 +20,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
-    # How long the server may be silent, on top of the client's own timeout: long-polls are silent on purpose.
+    # How long the server may be silent on purpose, as in a long poll, in addition to the client's timeout.
     wait_s: float = 0.0
 
 
@@ -31,52 +31,52 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class NotConnected(Exception):
-    """Nothing of the request was sent."""
+    """The request was not sent."""
 
 
 class Broken(Exception):
-    """The request was sent, or part of it, and no whole answer came back."""
+    """The request, or a part of it, was sent, and no complete answer came."""
 
 
 class ClientClosed(RuntimeError):
-    """A client was asked after it had been closed."""
+    """The client is closed."""
 
     def __init__(self) -> None:
         super().__init__("this client is closed: make another one, or ask before close()")
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """Send a request and wait for its answer: `Response`, or one of the two exceptions above."""
+    """Send a request and wait for its answer: a `Response`, or `NotConnected` or `Broken`."""
 
     request: Request
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Send a request, and do not wait: gives something that `Finish` takes."""
+    """Send a request without waiting; the result is for `Finish`."""
 
     request: Request
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The answer to a request that was begun."""
+    """Wait for the answer to a request that was begun."""
 
     begun: Any
 
 
 class Abandon(msgspec.Struct, frozen=True):
-    """An answer that nothing needs any more."""
+    """Drop a request that was begun: its answer is not needed."""
 
     begun: Any
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Send a request whose answer is a stream: gives (Response with what came so far as body, stream)."""
+    """Send a request whose answer is a stream; the result is its head as a `Response`, and the stream."""
 
     request: Request
 
 
 class Receive(msgspec.Struct, frozen=True):
-    """More bytes of a stream; empty at its end, None after `wait_s` of silence."""
+    """Receive more bytes of a stream: empty at its end, None after `wait_s` of silence."""
 
     stream: Any
     wait_s: float
@@ -91,7 +91,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Call a function of the user's: under asyncio it may be a coroutine function."""
+    """Call a function of the user's, which may be a coroutine function on asyncio."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()

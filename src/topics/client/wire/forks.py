@@ -1,27 +1,27 @@
-"""What a forked process must not take for its own: its parent's sockets, locks, jobs and unsent records."""
+"""Reset, in a forked process, what belongs to its parent: sockets, locks, jobs and unsent records."""
 
 import os
 from typing import Protocol
 from weakref import WeakSet
 
 
-class Inherited(Protocol):
-    def forget_parent(self) -> None:
-        """This is the copy in a forked process: what the parent has begun, the parent ends."""
+class Resettable(Protocol):
+    def reset_in_child(self) -> None:
+        """Called in the child after a fork. The parent finishes what it has begun."""
 
 
-# The one list of the process, because Python tells only the process as a whole that it was forked.
-_inherited: "WeakSet[Inherited]" = WeakSet()
+# One list for the process, because Python calls hooks of the process after a fork.
+_to_reset: "WeakSet[Resettable]" = WeakSet()
 
 
-def tell_when_forked(it: Inherited) -> None:
-    _inherited.add(it)
+def reset_after_fork(it: Resettable) -> None:
+    _to_reset.add(it)
 
 
-def _tell_all() -> None:
-    for it in list(_inherited):
-        it.forget_parent()
+def _reset_all() -> None:
+    for it in list(_to_reset):
+        it.reset_in_child()
 
 
 if hasattr(os, "register_at_fork"):  # not every platform forks
-    os.register_at_fork(after_in_child=_tell_all)
+    os.register_at_fork(after_in_child=_reset_all)

@@ -23,7 +23,7 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
-from topics.client.wire.forks import tell_when_forked
+from topics.client.wire.forks import reset_after_fork
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -44,7 +44,7 @@ def check_times(timeout_s: float, retry_s: float) -> None:
 
 
 class Backoff:
-    """The pauses between attempts: each twice as long as the one before, until the time for retries is over."""
+    """The pauses between attempts, each twice as long as the one before, until the time is over."""
 
     def __init__(self, seconds: float, since: float | None = None) -> None:
         self._deadline = (time.monotonic() if since is None else since) + seconds
@@ -66,13 +66,15 @@ class RetryRule:
     # How long to wait for a server that cannot be reached, from the first failure on. None: as long as all
     # retries of the request may take.
     away_s: float | None = None
+    # Whether the server has answered a request yet.
+    has_answered = False
 
     def passes(self, refused: Refused) -> bool:
         """Whether the server may answer otherwise in a moment. May raise what a proxy's answer means."""
         return refused.status in TRANSIENT
 
     def answered(self) -> None:
-        """The server has answered a request."""
+        self.has_answered = True
 
     def unreachable(self, url: str, error: Exception) -> Unreachable:
         return Unreachable(f"no answer from the topics server at {url}: {error}")
@@ -85,12 +87,12 @@ class Session:
         self.url = url
         self.retry_s = retry_s
         self.rule = rule or RetryRule()
-        self.forget_parent()
-        tell_when_forked(self)
+        self.reset_in_child()
+        reset_after_fork(self)
 
-    def forget_parent(self) -> None:
-        # Keys differ by number within this client, and by the rest from those of all others: to ask the
-        # system for a random one each time takes as long as to receive an answer.
+    def reset_in_child(self) -> None:
+        # A random prefix for each client and a number: a random key for each write would take the system as
+        # long as receiving an answer.
         self._key_begins = os.urandom(12).hex()
         self._key_number = itertools.count(1).__next__
 
@@ -107,7 +109,7 @@ class Session:
         patience_s: float | None = None,
         broken: list[Exception] | None = None,
     ) -> Operation[Json]:
-        """Something that may be repeated without harm."""
+        """Send a JSON request that may be repeated without harm, and return the decoded answer."""
         encoded = None if body is None else encode_json(body)
         request = Request(method=method, target=target, body=encoded, headers=headers)
         return decode_or_refuse(_decode, (yield from self.fetch(request, patience_s, broken)))
@@ -122,8 +124,8 @@ class Session:
     ) -> Operation[Response]:
         """Send a request until it is answered.
 
-        `broken` collects the attempts that were sent and not answered: their effect is not known. With `once`,
-        such an attempt is not repeated.
+        `broken` collects the attempts that were sent and not answered, so that their effect is not known.
+        With `once`, such an attempt is not repeated.
         """
         rule = self.rule
         patience = Backoff(self.retry_s if patience_s is None else patience_s)
@@ -220,20 +222,20 @@ class Session:
                 raise self._uncertain(topic, key)
 
     def _confirm(self, topic: str, response: Response, sent_at: float, key: str) -> Operation[None]:
-        """A repeat that was not recognised is sure to be the only one if keys were still remembered then."""
+        """Raise `Uncertain` if the repeat was not recognised and the server may have forgotten the key."""
         if not decode_or_refuse(_decode, response).get("deduped") and (
             yield from self._is_forgotten(topic, sent_at)
         ):
             raise self._uncertain(topic, key)
 
     def _is_forgotten(self, topic: str, sent_at: float) -> Operation[bool]:
-        """Whether the server may no longer know a key that was first sent at that time."""
+        """Whether the server may have forgotten a key that was first sent at that time."""
         try:
             response: Response = yield Exchange(
                 Request(method="GET", target=topic_path(topic) + "?touch=false")
             )
         except (NotConnected, Broken):
-            return False  # nothing can be repeated now either
+            return False  # a repeat would fail, too
         if response.status != 200:
             return False
         state = decode_or_refuse(_decode, response)
@@ -249,13 +251,13 @@ class Session:
         )
 
 
-@lru_cache(256)  # a program has few topics, and asks for them again and again
+@lru_cache(256)  # a program asks for few topics, many times
 def topic_path(topic: str) -> str:
     return path("topics", topic)
 
 
 def refused_by(response: Response) -> Refused | None:
-    """The error of an answer, if it is one."""
+    """The error that an answer carries, or None."""
     if response.status < 400:
         return None
     request_id = response.headers.get("x-request-id")
@@ -263,13 +265,13 @@ def refused_by(response: Response) -> Refused | None:
         error = _decode(response.body)["error"]
         return refusal(response.status, error["code"], error["message"], error.get("detail"), request_id)
     except (msgspec.DecodeError, KeyError, TypeError):
-        # A proxy in between, or something that is no topics server at all.
+        # A proxy, or another program.
         text = " ".join(response.body[:200].decode("utf-8", "replace").split()) or f"status {response.status}"
         return Refused(response.status, "unknown", text, None, request_id)
 
 
 def decode_or_refuse(decode: Callable[[bytes], R], response: Response) -> R:
-    """An answer that says what it should; other programs answer as well, and so do proxies."""
+    """Decode an answer; raise `Refused` if a proxy or another program sent it."""
     try:
         return decode(response.body)
     except msgspec.DecodeError as error:
