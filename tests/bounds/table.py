@@ -233,7 +233,7 @@ COLLECTIONS = {
         "Scrape.queues": REQUEST,
     },
     "http/routes/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
-    "http/routes/jobs/redrive.py": {"RedriveRoutes._moving": "max_topics"},
+    "http/routes/redrive.py": {"RedriveRoutes._moving": "max_topics"},
     "http/routes/service.py": {"Service.parked": "max_connections"},
     "http/routes/socket.py": {
         "_Subscribe.topics": REQUEST,

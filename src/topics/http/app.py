@@ -20,13 +20,11 @@ from topics.http.routes.admin import AdminRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.auth import AuthRoutes
 from topics.http.routes.cursors import CursorRoutes
-from topics.http.routes.jobs.queues import QueueRoutes
-from topics.http.routes.jobs.redrive import RedriveRoutes
-from topics.http.routes.jobs.work import WorkRoutes
-from topics.http.routes.ledger import LedgerRoutes
 from topics.http.routes.pipelines import PipelineRoutes
 from topics.http.routes.probes import InfoRoutes, Probes
-from topics.http.routes.reads import DiffRoutes, RecordRoutes
+from topics.http.routes.queues import QueueRoutes
+from topics.http.routes.reads import DiffRoutes, LedgerRoutes, RecordRoutes
+from topics.http.routes.redrive import RedriveRoutes
 from topics.http.routes.routers import RouterRoutes
 from topics.http.routes.scan import ScanRoutes
 from topics.http.routes.segments import SegmentRoutes
@@ -36,6 +34,7 @@ from topics.http.routes.stages import StageRoutes
 from topics.http.routes.tail import TailRoutes
 from topics.http.routes.topics import TopicRoutes
 from topics.http.routes.watch import WatchRoutes
+from topics.http.routes.work import WorkRoutes
 from topics.http.routes.writes import AppendRoutes, DeleteRoutes
 from topics.http.routing import Route
 from topics.http.server import Server

@@ -16,7 +16,7 @@ import msgspec
 from topics.flow.pipelines import MAX_WHY_BYTES
 from topics.http.admission.auth import SCOPES
 from topics.http.response_heads import ARROW
-from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
+from topics.http.routes.queues import MAX_ERROR_BYTES
 from topics.http.routes.subscriptions import HEARTBEAT_MS_RANGE
 from topics.http.routing import Body, Route
 from topics.values import (

@@ -1,9 +1,10 @@
-"""Pages of records above a cursor, by `diff` or by GET, at once or when there are some; and single records.
+"""Pages of records above a cursor, by `diff` or by GET; single records; and the ledger: why seqs are missing.
 
 GET is for people, browsers and caches. Records that a filter leaves out are not reported; losses are.
 """
 
 import asyncio
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -12,11 +13,20 @@ from msgspec import UNSET, UnsetType
 from topics import codec
 from topics.http.admission.auth import READ, ApiKey
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import clamped, node_set, unsigned, unsigned_or_none
-from topics.http.routes.service import Service, elapsed_ms, in_turns
+from topics.http.routes.fields import (
+    clamped,
+    cursor_after,
+    node_set,
+    page_size,
+    seq_at_start_of_page,
+    unsigned,
+    unsigned_or_none,
+)
+from topics.http.routes.service import Service, answer, in_turns
 from topics.http.routing import Body, Route
 from topics.log import (
     KIND_NAMES,
+    MAX_BUCKETS,
     STORED,
     Choice,
     Page,
@@ -24,10 +34,12 @@ from topics.log import (
     TagMatch,
     Tombstone,
     Topic,
+    bucket_steps,
     exact,
     last_steps,
     parse_match,
     passed_over,
+    range_steps,
     why_missing,
 )
 from topics.values import (
@@ -37,6 +49,7 @@ from topics.values import (
     MAX_READ_BYTES,
     MAX_RECORD_BYTES,
     MAX_WAIT_MS,
+    U64_MAX,
     ApiError,
     invalid,
     topic_not_found,
@@ -90,11 +103,19 @@ class Read:
     __slots__ = ("choice", "epoch", "from_seq", "limit", "max_bytes", "nodes", "owed", "shape", "wait_ms")
 
     def __init__(self, body: DiffBody, choice: Choice | None = None) -> None:
-        self.from_seq = unsigned(body.from_seq, "from_seq")
-        self.limit = clamped(body.limit, DEFAULT_LIMIT, MAX_LIMIT, "limit")
-        self.max_bytes = clamped(body.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes")
-        self.wait_ms = clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms")
-        self.nodes = node_set(body.node)
+        # Most requests are within these limits, and need no call to be told so.
+        if not (
+            0 <= body.from_seq <= U64_MAX
+            and 0 <= body.limit <= MAX_LIMIT
+            and 0 <= body.max_batch_bytes <= MAX_READ_BYTES
+            and 0 <= body.wait_ms <= MAX_WAIT_MS
+        ):
+            body = _within_limits(body)
+        self.from_seq = body.from_seq
+        self.limit = body.limit or DEFAULT_LIMIT
+        self.max_bytes = body.max_batch_bytes or DEFAULT_READ_BYTES
+        self.wait_ms = body.wait_ms
+        self.nodes = None if body.node is None else node_set(body.node)
         self.shape = _SHAPES[body.include_tags, body.include_meta]
         self.epoch = None if body.epoch is UNSET else unsigned(body.epoch, "epoch")
         self.choice = choice
@@ -125,6 +146,17 @@ class Read:
         return page
 
 
+def _within_limits(body: DiffBody) -> DiffBody:
+    """Return the request with its limits applied; raises for a number that has none."""
+    return msgspec.structs.replace(
+        body,
+        from_seq=unsigned(body.from_seq, "from_seq"),
+        limit=clamped(body.limit, DEFAULT_LIMIT, MAX_LIMIT, "limit"),
+        max_batch_bytes=clamped(body.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes"),
+        wait_ms=clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms"),
+    )
+
+
 def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
     """The answer around the rows: stored lines become array elements by turning newlines into commas."""
     gap = page.tombstone
@@ -142,7 +174,7 @@ def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
             b"null" if gap is None else _encode(gap),
             page.lag,
             topic.id,
-            elapsed_ms(exchange),
+            (perf_counter() - exchange.started) * 1000,
             page.scanned,
             b',"cold_segments_read":%d' % page.cold_reads if page.cold_reads else b"",
         )
@@ -277,7 +309,7 @@ class RecordRoutes:
             raise ApiError("record_gone", f'record {seq} of "{topic.name}" is gone', detail)
         exchange.reply(
             b'%b"record":%b,"performance":{"server_total_ms":%.3f}}'
-            % (topic.opening_json, page.rows[:-1], elapsed_ms(exchange))
+            % (topic.opening_json, page.rows[:-1], (perf_counter() - exchange.started) * 1000)
         )
 
 
@@ -320,3 +352,71 @@ def _seq(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise invalid("seq must be an unsigned integer")
     return unsigned(int(text[:40]), "seq")
+
+
+# --- the ledger ---------------------------------------------------------------------------------------------
+
+
+class LedgerRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        query = ("buckets", "from", "to", "times", "page_size", "cursor")
+        return [Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ, query=query)]
+
+    async def show(self, exchange: Exchange) -> None:
+        buckets = exchange.query("buckets")
+        count = None if buckets is None else _count(buckets)
+        after = seq_at_start_of_page(exchange)
+        first, last = exchange.query_number("from") or 0, exchange.query_number("to")
+        await self._service.admission.copied(exchange.name)
+        topic = self._service.current_topic(exchange)
+        if count is None:
+            after = max(after, topic.seq_base - 1, first - 1)
+            told = await _ranges(topic, after, topic.head if last is None else last, page_size(exchange))
+            if exchange.query_flag("times", False):
+                for one in told["ranges"]:
+                    one |= _times(topic, one["from"], one["to"])
+        else:
+            told = await _buckets(topic, count, first, topic.head if last is None else last)
+        about = {
+            "topic": topic.name,
+            "epoch": topic.id,
+            "head_seq": topic.head,
+            "earliest_seq": topic.floor,
+        }
+        answer(exchange, about | told)
+
+
+async def _ranges(topic: Topic, after: int, upto: int, size: int) -> dict[str, Any]:
+    found = await in_turns(exact(topic, lambda: range_steps(topic, after, size + 1)))
+    ranges = [(first, min(last, upto), kind) for first, last, kind in found if first <= upto]
+    shown = [{"from": first, "to": last, "kind": KIND_NAMES[kind]} for first, last, kind in ranges[:size]]
+    more = {"next_cursor": cursor_after(str(ranges[size - 1][1]))} if len(ranges) > size else {}
+    return {"ranges": shown, **more}
+
+
+def _times(topic: Topic, first: int, last: int) -> dict[str, int]:
+    """Return the moments between which they went; only the second one if nothing tells the first."""
+    found = None if topic.gone_times is None else topic.gone_times.between(first, last)
+    if found is None:
+        return {}
+    after_ms, by_ms = found
+    return {"gone_by_ms": by_ms} | ({"gone_after_ms": after_ms} if after_ms else {})
+
+
+async def _buckets(topic: Topic, count: int, first: int, last: int) -> dict[str, Any]:
+    found = await in_turns(exact(topic, lambda: bucket_steps(topic, count, first, last)))
+    return {
+        "buckets": [
+            {"from": b.first, "to": b.last, "live": b.live, **dict(zip(KIND_NAMES, b.missing, strict=True))}
+            for b in found
+        ]
+    }
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_BUCKETS):
+        raise invalid(f"buckets must be a number from 1 to {MAX_BUCKETS}")
+    return int(text)

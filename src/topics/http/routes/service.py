@@ -44,7 +44,8 @@ class Service:
         """The topic in the path, for a request with which nothing else is wrong: that it is not there is told
         before what the request misnames."""
         topic = self.engine.require(exchange.name)
-        exchange.refuse_unknown_fields()
+        if exchange.unknown_fields is not None:
+            exchange.refuse_unknown_fields()
         return topic
 
     def current_topic(self, exchange: Exchange) -> Topic:

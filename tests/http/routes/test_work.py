@@ -10,7 +10,7 @@ from tests.http.queue_app import LEASE_MS, QueueApp
 from tests.http.streaming import EventReader
 from tests.support import eventually
 from topics.flow.queues import dispatcher
-from topics.http.routes.jobs import work as work_stream
+from topics.http.routes import work as work_stream
 
 
 @pytest.fixture

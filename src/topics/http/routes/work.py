@@ -12,7 +12,7 @@ from topics.http.admission.auth import READ, WRITE, ApiKey, is_revoked
 from topics.http.admission.limits import StreamSlots
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, lease_length
-from topics.http.routes.jobs.queues import queue_of
+from topics.http.routes.queues import queue_of
 from topics.http.routes.service import Service
 from topics.http.routing import Route
 from topics.http.stream import PATIENCE_S, FedConnection, Stream

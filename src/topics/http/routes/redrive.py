@@ -14,7 +14,7 @@ from topics.flow.queues.registry import Queues
 from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import cursor_after, page_size, seq_at_start_of_page, unsigned_or_none
-from topics.http.routes.jobs.queues import queue_of
+from topics.http.routes.queues import queue_of
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.routing import Body, Route
 from topics.log import Topic, parse_match
