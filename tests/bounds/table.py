@@ -44,7 +44,7 @@ PROOFS = {
         "http/http2/test_stream.py",
         "test_with_too_much_unread_new_requests_wait",
     ),
-    "topics of a session": ("http/routes/test_watch.py", "test_wrong_bodies_are_refused"),
+    "topics of a session": ("contract/test_watch.py", "test_unsound_sessions"),
     "nodes of a reader": ("contract/test_second_thoughts.py", "test_more_than_a_thousand_nodes"),
     "max_subscriptions": ("http/test_websocket.py", "test_a_socket_has_so_many_subscriptions_at_most"),
     "waiting changes": ("log/write/test_commit_queue.py", "test_a_full_queue_refuses_and_counts"),

@@ -304,6 +304,9 @@ def test_a_lease_that_ran_out_answers_nothing(queue: Queue) -> None:
         ({"node": "w", "seqs": [1], "lease_ids": ["lease_"]}, "invalid_request"),
         ({"node": "w", "seqs": [1], "lease_ids": ["lease_xyz"]}, "invalid_request"),
         ({"node": "w", "seqs": [1], "lease_ids": [5]}, "invalid_request"),
+        ({"node": "é" * 65, "seqs": [1]}, "invalid_request"),
+        ({"node": "w", "seqs": [2**64]}, "invalid_request"),
+        ({"node": "w", "seqs": [1], "lease_ids": ["lease_2f\n"]}, "invalid_request"),
     ],
 )
 def test_unsound_answers(queue: Queue, verb: str, body: Any, code: str) -> None:

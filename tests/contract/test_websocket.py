@@ -58,7 +58,8 @@ def test_without_an_id_it_is_null(client: SocketClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "5", '"ping"', "null", "{}", '{"op":"what"}', '{"op":5}', '{"op":"PING"}']
+    "text",
+    ["", "{", "[]", "5", "[" * 100_000, '"ping"', "null", "{}", '{"op":"what"}', '{"op":5}', '{"op":"PING"}'],
 )
 def test_what_is_no_command(client: SocketClient, text: str) -> None:
     client.send_text(text)

@@ -11,13 +11,6 @@ import pytest
 
 from tests.support import Answer, ServerProcess, eventually
 
-DEFAULTS = {
-    "preserve_node": True,
-    "preserve_tag": True,
-    "filter": None,
-    "allow_cycle": False,
-    "guarantee": "at_least_once",
-}
 _numbers = itertools.count(1)
 
 
@@ -66,76 +59,8 @@ def code(answer: Answer) -> tuple[int, str]:
 # --- definitions --------------------------------------------------------------------------------------
 
 
-def test_created_shown_changed_deleted(server: ServerProcess, fresh: Any) -> None:
-    r, a, b = fresh("r->", "a", "b")
-    ends = {"source": a, "dest": b}
-    created = server.request("PUT", f"/v0/routers/{r}", ends)
-    assert created.status == 201
-    body = created.json
-    assert body.pop("performance")["server_total_ms"] >= 0
-    assert body == {"router": r, "created": True, **ends, **DEFAULTS}
-
-    options = {"preserve_node": False, "preserve_tag": False, "filter": "x*", "guarantee": "exactly_once"}
-    changed = server.request("PUT", f"/v0/routers/{r}", {**ends, **options})
-    assert changed.status == 200
-    assert changed.json["filter"] == ["tag", "Glob", "x*"]
-    assert changed.json["created"] is False
-
-    shown = server.get(f"/v0/routers/{r}")
-    shown.pop("performance")
-    definition = {**DEFAULTS, **options, "filter": ["tag", "Glob", "x*"]}
-    assert shown == {"router": r, **ends, **definition, "forwarded_total": 0}
-
-    gone = server.request("DELETE", f"/v0/routers/{r}").json
-    gone.pop("performance")
-    assert gone == {"router": r, "deleted": True}
-    assert server.request("DELETE", f"/v0/routers/{r}").json["deleted"] is False
-    missing = server.request("GET", f"/v0/routers/{r}")
-    assert code(missing) == (404, "router_not_found")
-    assert missing.json["error"]["detail"] == {"router": r}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"source": "a"},
-        {"dest": "b"},
-        {"source": "a", "dest": "a"},
-        {"source": "a b", "dest": "b"},
-        {"source": "a", "dest": ""},
-        {"source": "a", "dest": 1},
-        {"source": "a", "dest": "b", "filter": ["tag", "Glob", "x"]},
-        {"source": "a", "dest": "b", "filter": ["tag", "Like", "x"]},
-        {"source": "a", "dest": "b", "filter": 1},
-        {"source": "a", "dest": "b", "guarantee": "once"},
-        {"source": "a", "dest": "b", "preserve_tag": None},
-        {"source": "a", "dest": "b", "allow_cycle": 1},
-        [],
-    ],
-)
-def test_bad_bodies_are_refused(server: ServerProcess, body: Any) -> None:
-    assert code(server.request("PUT", "/v0/routers/bad", body)) == (400, "invalid_request")
-
-
-def test_bad_names_are_refused_where_they_could_create_something(server: ServerProcess) -> None:
-    ends = {"source": "a", "dest": "b"}
-    assert code(server.request("PUT", "/v0/routers/%3Ex", ends)) == (400, "invalid_request")
-    assert code(server.request("GET", "/v0/routers/%3Ex")) == (404, "router_not_found")
-    assert server.request("DELETE", "/v0/routers/%3Ex").json["deleted"] is False
-
-
 def test_bodies_need_a_content_type(server: ServerProcess) -> None:
     assert server.request("PUT", "/v0/routers/r").status == 415
-
-
-def test_a_filter_may_be_null_and_is_echoed_as_a_tuple(server: ServerProcess, fresh: Any) -> None:
-    r, a, b = fresh("r", "a", "b")
-    ends = {"source": a, "dest": b}
-    assert server.put(f"/v0/routers/{r}", {**ends, "filter": None})["filter"] is None
-    assert server.put(f"/v0/routers/{r}", {**ends, "filter": "one"})["filter"] == ["tag", "Eq", "one"]
-    literal = ["tag", "Eq", "v*"]
-    assert server.put(f"/v0/routers/{r}", {**ends, "filter": literal})["filter"] == literal
 
 
 def test_refusals_leave_nothing_behind(server: ServerProcess, fresh: Any) -> None:
@@ -163,62 +88,7 @@ def test_refusals_leave_nothing_behind(server: ServerProcess, fresh: Any) -> Non
     assert server.request("GET", f"/v0/topics/{c}").status == 404
 
 
-def test_lists_are_sorted_paged_and_narrowed(server: ServerProcess, fresh: Any) -> None:
-    (stem,) = fresh("list")
-    for number in (3, 1, 2):
-        server.put(f"/v0/routers/{stem}.{number}", {"source": stem, "dest": f"{stem}.d{number}"})
-    listed = server.get(f"/v0/routers?prefix={stem}")
-    listed.pop("performance")
-    assert listed == {
-        "routers": [
-            {
-                "router": f"{stem}.{number}",
-                "source": stem,
-                "dest": f"{stem}.d{number}",
-                "guarantee": "at_least_once",
-                "forwarded_total": 0,
-            }
-            for number in (1, 2, 3)
-        ]
-    }
-    first = server.get(f"/v0/routers?source={stem}&page_size=2")
-    assert [entry["router"] for entry in first["routers"]] == [f"{stem}.1", f"{stem}.2"]
-    second = server.get(f"/v0/routers?source={stem}&page_size=2&cursor={first['next_cursor']}")
-    assert [entry["router"] for entry in second["routers"]] == [f"{stem}.3"]
-    assert "next_cursor" not in second
-    by_dest = server.get(f"/v0/routers?dest={stem}.d2&cursor=")
-    assert [entry["router"] for entry in by_dest["routers"]] == [f"{stem}.2"]
-    assert code(server.request("GET", "/v0/routers?cursor=%25")) == (400, "invalid_request")
-
-
-def test_dropping_a_topic_names_the_routers_it_takes_along(server: ServerProcess, fresh: Any) -> None:
-    x, y, a, b, c = fresh("x", "y", "a", "b", "c")
-    server.put(f"/v0/routers/{y}", {"source": a, "dest": b})
-    server.put(f"/v0/routers/{x}", {"source": b, "dest": c})
-    write(server, b, 1)
-    refused = server.request("DELETE", f"/v0/topics/{b}?if_empty=true")
-    assert code(refused) == (409, "topic_not_empty")
-    assert server.request("GET", f"/v0/routers/{x}").status == 200
-    dropped = server.request("DELETE", f"/v0/topics/{b}").json
-    assert dropped["routers_removed"] == [x, y]
-    assert server.request("GET", f"/v0/routers/{x}").status == 404
-    assert data(server, c) == [1]
-    again = server.request("DELETE", f"/v0/topics/{b}").json
-    assert (again["deleted"], again["routers_removed"]) == (False, [])
-
-
 # --- reading ------------------------------------------------------------------------------------------
-
-
-def test_a_copy_is_there_for_the_next_reader(server: ServerProcess, fresh: Any) -> None:
-    r, a, b = fresh("r", "a", "b")
-    server.put(f"/v0/routers/{r}", {"source": a, "dest": b})
-    for number in range(5):
-        write(server, a, number)
-        assert data(server, b)[-1] == number
-        write(server, a, -number)
-        assert server.get(f"/v0/topics/{b}")["head_seq"] == 2 * number + 2
-    assert server.get(f"/v0/routers/{r}")["forwarded_total"] == 10
 
 
 def test_a_large_write_is_copied_whole_before_the_next_read(server: ServerProcess, fresh: Any) -> None:
@@ -245,43 +115,6 @@ def test_chains_and_waiting_readers_are_served_in_the_background(server: ServerP
     write(server, names[0], "go")
     page = diff(server, names[-1], wait_ms=10_000)
     assert [record["data"] for record in page["records"]] == ["go"]
-
-
-def test_queues_may_be_fed_by_routers(server: ServerProcess, fresh: Any) -> None:
-    r, a, q = fresh("r", "a", "q")
-    server.put(f"/v0/topics/{q}", {"type": "queue"})
-    server.put(f"/v0/routers/{r}", {"source": a, "dest": q})
-    write(server, a, "job")
-    claimed = server.post(f"/v0/topics/{q}/claim", {"node": "worker"})
-    assert [job["data"] for job in claimed["claimed"]] == ["job"]
-
-
-def test_a_full_destination_fills_up_again(server: ServerProcess, fresh: Any) -> None:
-    r, a, b = fresh("r", "a", "b")
-    server.put(f"/v0/topics/{b}", {"discard": "reject", "cap_records": 3})
-    server.put(f"/v0/routers/{r}", {"source": a, "dest": b})
-    write(server, a, 1, 2, 3, 4, 5)
-    assert data(server, b) == [1, 2, 3]
-    assert server.get(f"/v0/routers/{r}")["forwarded_total"] == 3
-    server.post(f"/v0/topics/{b}/delete", {"before_seq": 4})
-    assert [(x["$seq"], x["data"]) for x in diff(server, b)["records"]] == [(4, 4), (5, 5)]
-    assert server.get(f"/v0/routers/{r}")["forwarded_total"] == 5
-
-
-def test_loss_at_the_source_is_announced(server: ServerProcess, fresh: Any) -> None:
-    r, a, b = fresh("r", "a", "b")
-    server.put(f"/v0/topics/{a}", {"cap_records": 1})
-    server.put(f"/v0/topics/{b}", {"discard": "reject", "cap_records": 1})
-    server.put(f"/v0/routers/{r}", {"source": a, "dest": b})
-    write(server, a, 1)
-    assert data(server, b) == [1]
-    for number in (2, 3, 4):
-        write(server, a, number)
-    server.post(f"/v0/topics/{b}/delete", {"before_seq": 2})
-    page = diff(server, b)
-    assert page["tombstone"]["reason"] == "source_trim"
-    assert (page["tombstone"]["gap_from"], page["tombstone"]["gap_to"]) == (1, 3)
-    assert [(x["$seq"], x["data"]) for x in page["records"]] == [(4, 4)]
 
 
 def test_copies_do_not_count_as_journalled_records(server: ServerProcess, fresh: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -37,73 +36,6 @@ def gist(reader: EventReader, until: str = "caught-up") -> list[Any]:
 
 
 # --- registering ----------------------------------------------------------------------------------------
-
-
-def test_a_session_is_described(app: RunningApp) -> None:
-    app.write("tides", 1, 2, 3)
-    app.write("lantern", 1, 2)
-    app.call("POST", "/v0/topics/tides/delete", {"before_seq": 2})
-    body = app.watch({"lantern": {"tail": True, "from_seq": 1}, "tides": {"from_seq": 1}})
-    assert set(body) == {"wid", "stream_url", "session_ttl_ms", "topics", "performance"}
-    assert re.fullmatch(r"wid_[A-Za-z0-9_-]{22}", body["wid"])
-    assert body["stream_url"] == f"/v0/watch/{body['wid']}"
-    assert body["session_ttl_ms"] == 300000
-    assert body["topics"] == {
-        "lantern": {"from_seq": 2, "head_seq": 2, "earliest_seq": 1, "epoch": 2},
-        "tides": {"from_seq": 1, "head_seq": 3, "earliest_seq": 2, "epoch": 1},
-    }
-    assert body["performance"]["server_total_ms"] >= 0
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"topics": {}},
-        {"topics": None},
-        {"topics": []},
-        {"topics": {"t": 1}},
-        {"topics": {"t": None}},
-        {"topics": {"t": {"from_seq": -1}}},
-        {"topics": {"t": {"from_seq": 1.5}}},
-        {"topics": {"t": {"from_seq": 2**64}}},
-        {"topics": {"t": {"tail": "yes"}}},
-        {"topics": {f"t{number}": {} for number in range(257)}},
-        {"topics": {"t": {}}, "limit": -1},
-        {"topics": {"t": {}}, "max_batch_bytes": -1},
-        {"topics": {"t": {}}, "heartbeat_ms": -1},
-        {"topics": {"t": {}}, "heartbeat_ms": None},
-        {"topics": {"t": {}}, "node": 7},
-        {"topics": {"t": {}}, "include_data": 1},
-        {"topics": {"t": {}}, "consistency": "eventually"},
-    ],
-)
-def test_wrong_bodies_are_refused(app: RunningApp, body: Any) -> None:
-    app.write("t", 1)
-    answer = app.call("POST", "/v0/watch", body)
-    assert (answer.status, answer.code) == (400, "invalid_request")
-
-
-def test_unknown_topics_are_refused_or_left_out(app: RunningApp) -> None:
-    app.write("t", 1)
-    answer = app.call("POST", "/v0/watch", {"topics": {"t": {}, "ghost": {}}})
-    assert (answer.status, answer.code) == (404, "topic_not_found")
-    assert answer.json["error"]["detail"] == {"topic": "ghost"}
-    body = app.watch({"t": {}, "ghost": {}, "no/name": {}}, "?lenient=true")
-    assert set(body["topics"]) == {"t"}
-    assert app.events(body["wid"]).until("caught-up")[0].cursors == {"t": 1}
-
-
-def test_256_topics_fit(app: RunningApp) -> None:
-    names = [f"t{number:03}" for number in range(256)]
-    for name in names:
-        app.call("PUT", f"/v0/topics/{name}")
-    reader = app.stream({name: {} for name in names})
-    told = [reader.next("caught-up") for _ in names]
-    assert sorted(frame.data["topic"] for frame in told) == names
-    app.write("t100", "x")
-    frame = reader.next("record")
-    assert frame.cursors == {name: int(name == "t100") for name in names}
 
 
 # --- frames ---------------------------------------------------------------------------------------------
@@ -167,24 +99,6 @@ def test_sessions_that_share_a_topic_keep_their_own_cursors(app: RunningApp) -> 
     assert frames[0].data == frames[1].data == frames[2].data
 
 
-def test_an_evicted_prefix_and_a_deleted_one(app: RunningApp) -> None:
-    app.write("deleted", *range(8))
-    app.call("POST", "/v0/topics/deleted/delete", {"before_seq": 5})
-    assert gist(app.stream("deleted")) == [[5, 6, 7, 8], "caught-up"]
-    app.call("PUT", "/v0/topics/capped", {"cap_records": 4})
-    app.write("capped", *range(8))
-    frame = app.stream("capped").next("tombstone")
-    assert frame.data == {
-        "topic": "capped",
-        "reason": "from_seq_too_old",
-        "gap_from": 1,
-        "gap_to": 4,
-        "earliest_seq": 5,
-        "head_seq": 8,
-    }
-    assert frame.cursors == {"capped": 4}
-
-
 def test_resuming_behind_a_tombstone_repeats_no_gap(app: RunningApp) -> None:
     app.call("PUT", "/v0/topics/capped", {"cap_records": 4})
     app.write("capped", *range(8))
@@ -194,43 +108,6 @@ def test_resuming_behind_a_tombstone_repeats_no_gap(app: RunningApp) -> None:
     first.close()
     again = app.events(body["wid"], **{"Last-Event-ID": str(gap.id)})
     assert gist(again) == [[5, 6, 7, 8], "caught-up"]
-
-
-def test_nodes_tags_meta_and_data_are_chosen_for_all_topics(app: RunningApp) -> None:
-    record = {"data": 1, "node": "buoy", "tag": "t", "meta": {"m": 1}}
-    app.write("t", record, {**record, "node": "quay"}, {**record, "node": "mole"})
-    reader = app.stream("t", node=["buoy", "mole"], include_tags=True, include_data=False)
-    frame = reader.next("record")
-    assert [set(r) for r in frame.data["records"]] == [{"$seq", "$ts", "$node", "$tag", "meta"}]
-    assert (frame.data["from_seq"], frame.data["to_seq"], frame.cursors) == (0, 3, {"t": 3})
-    reader.next("caught-up")
-    app.write("t", record)
-    app.write("t", {**record, "node": "quay"})
-    # The filtered record sent nothing, and yet the cursor stands behind it.
-    frame = reader.next("record")
-    assert (frame.seqs, frame.data["from_seq"]) == ([5], 4)
-
-
-def test_limits_of_a_frame(app: RunningApp) -> None:
-    app.write("t", *["x" * 100 for _ in range(5)])
-    assert gist(app.stream("t", limit=2)) == [[1, 2], [3, 4], [5], "caught-up"]
-    assert gist(app.stream("t", max_batch_bytes=250)) == [[1, 2], [3, 4], [5], "caught-up"]
-    assert gist(app.stream("t", max_batch_bytes=1)) == [[1], [2], [3], [4], [5], "caught-up"]
-    app.write("long", *range(2500))
-    assert [len(batch) for batch in gist(app.stream("long", limit=0))[:-1]] == [256] * 9 + [196]
-    assert [len(batch) for batch in gist(app.stream("long", limit=10**30))[:-1]] == [1000, 1000, 500]
-
-
-def test_strong_watchers_get_everything_too(app: RunningApp) -> None:
-    app.write("t", 1, 2)
-    reader = app.stream("t", consistency="strong")
-    assert gist(reader) == [[1, 2], "caught-up"]
-    app.write("t", 3)
-    assert gist(reader) == [[3], "caught-up"]
-    sessions = {app.watch("t", consistency=word)["wid"]: word for word in ("strong", "eventual")}
-    for wid, word in sessions.items():
-        found = app.inside(lambda wid=wid: app.app.watches.sessions.find(wid))
-        assert found.options.strong is (word == "strong")
 
 
 # --- coming back ----------------------------------------------------------------------------------------
@@ -274,44 +151,6 @@ def test_two_streams_on_one_session(app: RunningApp) -> None:
     assert gist(app.events(wid)) == ["caught-up"]
 
 
-def test_recreated_while_nobody_was_connected(app: RunningApp) -> None:
-    app.write("t", 1, 2)
-    wid = app.watch("t")["wid"]
-    first = app.events(wid)
-    first.until("caught-up")
-    first.close()
-    app.call("DELETE", "/v0/topics/t")
-    app.write("t", 1, 2, 3)
-    second = app.events(wid)
-    assert gist(second) == [(1, 0, "recreated"), [1, 2, 3], "caught-up"]
-    second.close()
-    assert gist(app.events(wid)) == ["caught-up"]
-
-
-def test_a_deleted_topic_ends_and_the_stream_with_the_last_one(app: RunningApp) -> None:
-    app.write("a", 1, 2)
-    app.write("b", 1)
-    body = app.watch({"a": {}, "b": {}})
-    reader = app.events(body["wid"])
-    reader.until("caught-up"), reader.until("caught-up")
-    app.call("DELETE", "/v0/topics/a")
-    frame = reader.next("topic-deleted")
-    assert frame.data == {"topic": "a", "head_seq": 2, "reason": "deleted"}
-    assert frame.cursors == {"a": 2, "b": 1}
-    app.write("a", "another instance")
-    app.write("b", 2)
-    assert reader.next("record").data["topic"] == "b"
-    reader.next("caught-up")
-    app.call("DELETE", "/v0/topics/b")
-    assert [frame.event for frame in reader.rest()] == ["topic-deleted"]
-    assert reader.wire.at_end()
-    # The next stream is judged by the instances there are now.
-    again = app.events(body["wid"])
-    told = {(frame.data["topic"], frame.event) for frame in again.until("caught-up")}
-    assert ("b", "topic-deleted") in told
-    assert ("a", "tombstone") in told
-
-
 def test_a_session_without_any_topic_ends_at_once(app: RunningApp) -> None:
     body = app.watch("ghost", "?lenient=1")
     assert body["topics"] == {}
@@ -328,13 +167,6 @@ def test_a_session_of_deleted_topics_only(app: RunningApp) -> None:
 
 
 # --- heartbeats and time --------------------------------------------------------------------------------
-
-
-def test_idle_streams_get_a_bare_comment(app: RunningApp) -> None:
-    app.call("PUT", "/v0/topics/t")
-    reader = app.stream("t", heartbeat_ms=60)
-    reader.next("caught-up")
-    assert [reader.block() for _ in range(3)] == [": hb"] * 3
 
 
 def test_heartbeats_are_clamped(start: Start) -> None:
@@ -405,16 +237,6 @@ def test_scopes_and_prefixes(start: Start) -> None:
         answer = app.call("POST", "/v0/watch?lenient=true", {"topics": {"a1": {}, name: {}}}, **bearer("one"))
         assert (answer.status, answer.code) == (403, "forbidden")
         assert answer.json["error"]["detail"] == {"topic": name}
-
-
-def test_what_the_client_accepts(app: RunningApp) -> None:
-    app.write("t", 1)
-    wid = app.watch("t")["wid"]
-    for accept in ("text/event-stream", "*/*", "text/html, */*;q=0.1", ""):
-        assert app.events(wid, Accept=accept).status == 200
-    reader = app.events(wid, Accept="application/json")
-    assert (reader.status, reader.refusal.code) == (406, "not_acceptable")
-    assert app.events("wid_x", Accept="application/json").status == 406
 
 
 # --- limits ----------------------------------------------------------------------------------------------
@@ -584,19 +406,6 @@ def test_shutdown_does_not_wait_for_a_client_that_was_cut_off(
     app.thread.join(30)
     assert not app.thread.is_alive(), "it waits for a client that does not read"
     slow.close()
-
-
-def test_shutdown_is_announced(app: RunningApp) -> None:
-    app.write("t", 1)
-    reader = app.stream("t")
-    reader.until("caught-up")
-    app.begin_stop()
-    frames = reader.rest()
-    assert [frame.event for frame in frames] == ["error"]
-    assert frames[0].data["code"] == "server_shutting_down"
-    assert frames[0].data["message"]
-    assert frames[0].id is None
-    assert reader.wire.at_end()
 
 
 def test_http_1_0_clients_get_the_bare_stream(app: RunningApp) -> None:

@@ -22,56 +22,6 @@ def seqs(reader: EventReader, count: int) -> list[int]:
     return [reader.next("job").data["$seq"] for _ in range(count)]
 
 
-def test_a_stream_starts_with_retry_and_delivers_jobs_as_they_come(app: QueueApp) -> None:
-    app.write("q", {"data": {"cone": 6}, "tag": "glaze", "node": "n", "meta": {"m": 1}})
-    reader = app.work("node=w&max=2")
-    assert reader.status == 200
-    assert reader.headers["content-type"] == "text/event-stream"
-    assert reader.headers["cache-control"] == "no-store"
-    assert reader.block() == "retry: 2000"
-    frame = reader.next("job")
-    assert frame.id == "1"
-    assert frame.data.pop("lease_id").startswith("lease_")
-    assert frame.data == {
-        "topic": "q",
-        "$seq": 1,
-        "$ts": app.clock.now_ms(),
-        "$tag": "glaze",
-        "deadline": app.clock.now_ms() + LEASE_MS,
-        "deliveries": 1,
-        "data": {"cone": 6},
-        "meta": {"m": 1},
-    }
-    app.write("q", 2)
-    assert seqs(reader, 1) == [2]
-
-
-def test_at_most_max_jobs_are_out_and_acks_make_room(app: QueueApp) -> None:
-    app.write("q", *range(5))
-    reader = app.work("node=w&max=2")
-    assert seqs(reader, 2) == [1, 2]
-    app.write("q", 5)
-    assert app.counters() == (4, 2, 0)
-    app.do("ack", node="w", seqs=[1])
-    assert seqs(reader, 1) == [3]
-    app.do("ack", node="w", seqs=[2, 3])
-    assert seqs(reader, 2) == [4, 5]
-    assert app.counters() == (1, 2, 0)
-
-
-def test_a_nack_or_an_expiry_makes_room_too(app: QueueApp) -> None:
-    app.write("q", 1)
-    reader = app.work("node=w")
-    assert seqs(reader, 1) == [1]
-    app.do("nack", node="w", seqs=[1])
-    assert reader.next("job").data["deliveries"] == 2
-    app.clock.advance(LEASE_MS + 1)
-    assert reader.next("job").data["deliveries"] == 3
-    app.do("nack", node="w", seqs=[1], delay_ms=500)
-    app.clock.advance(500)
-    assert reader.next("job").data["deliveries"] == 4
-
-
 def test_nobody_waits_for_the_next_look(app: QueueApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes, acks, nacks and hang-ups are noticed at once; only what ends by itself has to be looked for."""
     monkeypatch.setattr(dispatcher, "POLL_S", 3600)
@@ -105,26 +55,6 @@ def test_the_lease_may_be_asked_for(app: QueueApp, lease_ms: str, expected: int)
     app.write("q", 1)
     frame = app.work(f"node=w&lease_ms={lease_ms}").next("job")
     assert frame.data["deadline"] == app.clock.now_ms() + expected
-
-
-def test_leases_end_with_the_connection_and_others_do_not(app: QueueApp) -> None:
-    app.write("q", *range(4))
-    app.claim(1, "w")
-    reader = app.work("node=w&max=2")
-    assert seqs(reader, 2) == [2, 3]
-    app.do("ack", node="w", seqs=[3])
-    assert seqs(reader, 1) == [4]
-    reader.close()
-    eventually(lambda: app.counters() == (2, 1, 0))
-    assert [job["$seq"] for job in app.claim(9)] == [2, 4]
-
-
-def test_jobs_go_round_among_the_streams(app: QueueApp) -> None:
-    readers = [app.work(f"node=w{number}&max=10") for number in range(3)]
-    eventually(lambda: app.inside(lambda: app.app.stream_slots.open) == 3)
-    app.write("q", *range(6))
-    received = [seqs(reader, 2) for reader in readers]
-    assert sorted(seq for found in received for seq in found) == [1, 2, 3, 4, 5, 6]
 
 
 def test_single_jobs_go_to_one_stream_after_the_other(app: QueueApp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,29 +95,6 @@ def test_an_idle_stream_shows_signs_of_life(app: QueueApp, monkeypatch: pytest.M
     monkeypatch.setattr(work_stream.WorkStream, "heartbeat_s", 0.01)
     reader = app.work()
     assert [reader.block(), reader.block(), reader.block()] == ["retry: 2000", ": hb", ": hb"]
-
-
-def test_a_deleted_queue_ends_its_streams(app: QueueApp) -> None:
-    app.write("q", 1)
-    reader = app.work()
-    assert seqs(reader, 1) == [1]
-    app.call("DELETE", "/v0/topics/q")
-    [last] = reader.rest()
-    assert (last.event, last.id, last.data["code"]) == ("error", None, 409)
-
-
-def test_refusals_come_before_the_stream(app: QueueApp) -> None:
-    app.write("plain", 1)
-    for query, name, status, code in [
-        ("max=1", "q", 400, "invalid_request"),
-        ("node=", "q", 400, "invalid_request"),
-        ("node=" + "n" * 129, "q", 400, "invalid_request"),
-        ("node=w", "absent", 404, "topic_not_found"),
-        ("node=w", "plain", 409, "not_a_queue"),
-    ]:
-        refusal = app.work(query, name).refusal
-        assert (refusal.status, refusal.code) == (status, code)
-    assert app.work(Accept="application/json").refusal.code == "not_acceptable"
 
 
 def test_streams_have_a_limit_and_places_come_back(tmp_path: Path) -> None:
