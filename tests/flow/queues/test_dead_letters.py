@@ -21,10 +21,9 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.jobs import read_records
 from topics.log.lifecycle import put_topic
 from topics.log.read.render import Shape
-from topics.log.remove.deletion import Selector
 from topics.log.topic import Topic
 from topics.storage.columns import Records
-from topics.storage.frame import FrameDraft, Kind
+from topics.storage.frame import Kind
 from topics.values.config import TopicConfig
 from topics.values.settings import MAX_META_BYTES, MAX_META_KEYS
 
@@ -44,52 +43,6 @@ def let_expire(lab: QueueLab, times: int = 1) -> None:
     for _ in range(times):
         lab.claim(1000)
         lab.clock.advance(LEASE_MS + 1)
-
-
-def test_the_claim_after_the_last_allowed_one_moves_the_job(lab: QueueLab) -> None:
-    lab.put("q", max_deliveries=3, dead_letter="dead")
-    lab.write("q", {"data": {"n": 1}, "tag": "t", "node": "n", "meta": {"m": 1}})
-    for delivery in (1, 2, 3):
-        assert [job["deliveries"] for job in lab.claim()] == [delivery]
-        lab.clock.advance(LEASE_MS + 1)
-    assert lab.engine.find("dead") is None
-    assert lab.claim() == []
-    assert letters(lab) == [
-        {
-            "$seq": 1,
-            "$ts": lab.clock.now_ms(),
-            "$node": "n",
-            "$tag": "t",
-            "data": {"n": 1},
-            "meta": {
-                "m": 1,
-                "$dead_letter_from": "q",
-                "$dead_letter_deliveries": "3",
-                "$dead_letter_src_seq": "1",
-            },
-        }
-    ]
-    assert lab.counters() == (0, 0, 1)
-    assert lab.seqs("q") == []
-    assert lab.gaps("q") == []
-    assert lab.topic("dead").config.type == "log"
-
-
-def test_moved_jobs_do_not_use_up_what_the_claimer_asked_for(lab: QueueLab) -> None:
-    lab.write("q", *range(3))
-    let_expire(lab)
-    lab.write("q", *range(2))
-    assert numbers(lab.claim(2)) == [4, 5]
-    assert [letter["data"] for letter in letters(lab)] == [0, 1, 2]
-    assert lab.counters() == (0, 2, 3)
-
-
-@pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dead"}, {"max_deliveries": 1}])
-def test_without_a_limit_or_a_place_jobs_come_back_for_ever(lab: QueueLab, config: dict[str, Any]) -> None:
-    lab.put("q", **config)
-    lab.write("q", 1)
-    let_expire(lab, 5)
-    assert [job["deliveries"] for job in lab.claim()] == [6]
 
 
 @pytest.mark.parametrize(
@@ -165,26 +118,6 @@ def test_what_was_told_before_is_kept_as_far_as_a_meta_reaches(lab: QueueLab, mo
     meta = _meta_of_a_letter_that_dies_again(lab, own="x" * (room + more))
     assert ("$dead_letter_before" in meta) == kept
     assert len(meta["own"]) == room + more
-
-
-def test_a_full_dead_letter_topic_leaves_the_job_claimable(lab: QueueLab) -> None:
-    lab.put("dead", type="log", cap_records=2, discard="reject")
-    lab.write("q", *range(4))
-    let_expire(lab)
-    lab.write("q", "fresh")
-    # Two fit; the others stay, and do not stand in the way of jobs that may be delivered.
-    assert numbers(lab.claim(9)) == [5]
-    assert [letter["data"] for letter in letters(lab)] == [0, 1]
-    assert lab.counters() == (2, 1, 2)
-    assert lab.claim(9) == []
-    assert lab.counters() == (2, 1, 2)
-    lab.delete("dead", before=2)
-    assert lab.claim(9) == []
-    assert lab.counters() == (1, 1, 3)
-    lab.delete("dead", before=99)
-    assert lab.claim(9) == []
-    assert lab.counters() == (0, 1, 4)
-    assert lab.ack(5) == (1, [])
 
 
 def test_while_there_is_no_room_a_claim_tries_one_job_only(
@@ -372,29 +305,6 @@ def test_a_move_that_rotted_is_undone_and_announced_where_it_led(lab: QueueLab) 
     assert lab.seqs("q") == [1]
     assert lab.gaps("dead") == [(1, 1, "cap")]
     assert lab.gaps("other") == lab.gaps("q") == []
-
-
-def test_moves_of_older_servers_are_read_back(lab: QueueLab) -> None:
-    """They wrote the letter and the deletion as two frames, one behind the other."""
-    lab.put("dead", type="log")
-    lab.write("q", 1, 2)
-    let_expire(lab)
-    topic, selector = lab.topic("q"), Selector(3, seqs=[1])
-    lab.write("dead", 1)
-    lab.engine.journal.write(
-        [
-            FrameDraft(
-                Kind.DEAD_LETTER,
-                msgspec.msgpack.encode(selector),
-                topic_id=topic.id,
-                count=1,
-                ts=lab.engine.now(),
-            )
-        ]
-    )
-    lab.restart()
-    assert (lab.seqs("q"), lab.seqs("dead")) == ([2], [1])
-    assert lab.counters() == (1, 0, 1)
 
 
 @pytest.mark.parametrize(("queue", "dead"), [("disk", "fsync"), ("fsync", "disk"), ("disk", "disk")])

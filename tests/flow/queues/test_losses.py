@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.flow.queues.lab import QueueLab, Told, fill, hear, in_short, unexpected
+from tests.flow.queues.lab import QueueLab, Told, fill, hear, unexpected
 from tests.support.appending import append
 from tests.support.damage import cut, flip
 from topics.flow.queues.claims import Claim
@@ -94,34 +94,11 @@ def test_a_cap_takes_jobs_that_were_not_finished(lab: QueueLab) -> None:
     assert told(lab) is None
 
 
-def test_age_takes_jobs_and_the_watermarks_are_told_with_it(lab: QueueLab) -> None:
-    lab.put("q", ttl_ms=500)
-    fill(lab, 3)
-    lab.clock.advance(501)
-    fill(lab, 2)
-    claim = offered(lab)
-    assert claim.notice is not None
-    assert in_short(claim.notice) == (1, 3, 3, "ttl")
-    gap = claim.notice.tombstone
-    assert (gap.earliest_seq, gap.head_seq) == (4, 5)
-
-
 def test_a_cap_and_age_together_are_mixed(lab: QueueLab) -> None:
     lab.put("q", cap_records=2, ttl_ms=500)
     fill(lab, 3)
     lab.clock.advance(501)
     assert told(lab) == (1, 3, 3, "mixed")
-
-
-def test_dead_letters_are_no_loss(lab: QueueLab) -> None:
-    lab.put("q", max_deliveries=1, dead_letter="dead", cap_records=3)
-    fill(lab, 2)
-    lab.claim(2)
-    lab.nack(1, 2)
-    lab.claim(2)
-    assert lab.counters() == (0, 0, 2)
-    fill(lab, 4)
-    assert told(lab) == (3, 3, 1, "cap")
 
 
 def offered(lab: QueueLab) -> Claim:

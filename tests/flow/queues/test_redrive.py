@@ -45,15 +45,6 @@ def run(lab: QueueLab, name: str = "dead", **wish: Any) -> Redrive:
     return redrive
 
 
-def test_all_go_back_and_leave(lab: QueueLab) -> None:
-    redrive = run(lab)
-    assert (redrive.moved, redrive.skipped, redrive.has_more) == (5, [], False)
-    assert (lab.seqs("dead"), lab.seqs("q")) == ([], [6, 7, 8, 9, 10])
-    assert [job["data"] for job in lab.claim(9)] == [0, 1, 2, 3, 4]
-    lab.restart()
-    assert (lab.seqs("dead"), lab.seqs("q")) == ([], [6, 7, 8, 9, 10])
-
-
 def test_what_a_job_said_about_itself_goes_back_with_it(lab: QueueLab) -> None:
     lab.write("q", {"data": "more", "meta": {"m": 1}, "tag": "t"})
     lab.claim(9)
@@ -115,12 +106,6 @@ def test_letters_that_never_had_a_meta_can_be_sent_to_a_queue(lab: QueueLab) -> 
     assert [job["data"] for job in lab.claim(9)] == ["a", "b"]
 
 
-def test_as_many_as_asked_for(lab: QueueLab) -> None:
-    redrive = run(lab, most=2)
-    assert (redrive.moved, redrive.has_more) == (2, True)
-    assert lab.seqs("dead") == [3, 4, 5]
-
-
 @pytest.mark.parametrize("step", [1, 2, 5, 9])
 def test_others_have_their_turn_in_between(lab: QueueLab, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(redriving, "STEP_LETTERS", step)
@@ -140,11 +125,6 @@ def test_only_so_many_are_looked_at(lab: QueueLab, monkeypatch: pytest.MonkeyPat
     assert redrive._next == 3
 
 
-def test_those_with_the_tag(lab: QueueLab) -> None:
-    assert run(lab, match=parse_match("x")).moved == 2
-    assert lab.seqs("dead") == [1, 3, 5]
-
-
 def test_what_came_later_is_left(lab: QueueLab) -> None:
     redrive = Redrive(lab.engine, lab.topic("dead"), set(), back_to(lab))
     lab.write("dead", {"data": "late", "meta": {"$dead_letter_from": "q"}})
@@ -156,15 +136,6 @@ def test_what_has_no_queue_or_is_on_its_way_is_skipped(lab: QueueLab) -> None:
     redrive = Redrive(lab.engine, lab.topic("dead"), {2, 4}, back_to(lab))
     assert [part.letters.seqs.tolist() for part in redrive.step()] == [[1, 3, 5]]
     assert redrive.skipped == [2, 4, 6]
-
-
-def test_a_letter_that_a_worker_has_is_skipped(lab: QueueLab) -> None:
-    lab.put("later", dead_letter="dead")
-    lab.write("later", 1, 2)
-    lab.claim(1, name="later")
-    redrive = Redrive(lab.engine, lab.topic("later"), set(), lambda _: lab.topic("q"))
-    assert [part.letters.seqs.tolist() for part in redrive.step()] == [[2]]
-    assert redrive.skipped == [1]
 
 
 def test_a_queue_that_went_meanwhile_takes_nothing_with_it(lab: QueueLab) -> None:

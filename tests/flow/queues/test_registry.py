@@ -12,19 +12,6 @@ from topics.values.errors import ApiError
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_leases_are_forgotten_at_a_restart_and_acknowledgements_are_not(lab: QueueLab, clean: bool) -> None:
-    fill(lab, 4)
-    before = lab.claim(3)
-    lab.ack(2)
-    lab.nack(3, delay_ms=60_000)
-    lab.restart(clean=clean)
-    assert lab.counters() == (3, 0, 0)
-    claimed = lab.claim(9)
-    assert [(job["$seq"], job["deliveries"]) for job in claimed] == [(1, 1), (3, 1), (4, 1)]
-    assert not {job["lease_id"] for job in before} & {job["lease_id"] for job in claimed}
-
-
-@pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("checkpoint", ["none", "before", "after"])
 def test_durable_leases_hold_across_a_restart(lab: QueueLab, clean: bool, checkpoint: str) -> None:
     lab.put("q", leases_durable=True)

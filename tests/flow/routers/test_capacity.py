@@ -7,23 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.flow.routers.lab import RouterLab, seqs_and_data
+from tests.flow.routers.lab import RouterLab
 from topics.flow.routers.copies import copies_of
 from topics.flow.routers.step import Capacity, capacity_of
 from topics.storage import Records
 from topics.values.settings import MAX_SEQ
-
-
-def test_a_full_destination_holds_the_router_back(lab: RouterLab) -> None:
-    lab.put("b", discard="reject", cap_records=3)
-    lab.route("r", "a", "b")
-    lab.write_each("a", 5)
-    assert lab.data("b") == [0, 1, 2]
-    assert lab.router("r").forwarded == 3
-    assert lab.router("r").cursor == 3
-    lab.delete("b", before=4)
-    assert seqs_and_data(lab, "b") == [(4, 3), (5, 4)]
-    assert lab.router("r").forwarded == 5
 
 
 def test_later_records_wait_behind_one_that_is_too_large_for_now(lab: RouterLab) -> None:
@@ -74,15 +62,6 @@ def test_the_byte_quota_of_the_server_holds_for_copies(tmp_path: Path) -> None:
     lab.delete("a", before=2)
     assert lab.data("b") == ["bb"]
     assert lab.engine.totals.bytes <= 10
-
-
-def test_an_evicting_destination_takes_everything(lab: RouterLab) -> None:
-    lab.put("b", cap_records=2)
-    lab.route("r", "a", "b")
-    lab.write_each("a", 5)
-    assert seqs_and_data(lab, "b") == [(4, 3), (5, 4)]
-    assert lab.gaps("b") == [(1, 3, "cap")]
-    assert lab.router("r").forwarded == 5
 
 
 def test_time_at_the_destination_counts_from_the_copy(lab: RouterLab) -> None:

@@ -12,25 +12,6 @@ from tests.support.appending import append
 from topics.flow.routers import exactly_once
 
 
-def test_a_copy_carries_where_it_came_from(lab: RouterLab) -> None:
-    lab.route("r", "a", "b", exactly_once=True)
-    lab.write("a", {"data": 1, "meta": {"k": 1}}, 2)
-    epoch = lab.topic("a").id
-    first, second = lab.records("b")
-    assert list(first["meta"]) == ["k", "_topics_router"]
-    assert first["meta"]["_topics_router"] == {
-        "idempotency_key": f"router:r:{epoch}:{epoch}:1",
-        "router": "r",
-        "source_topic": "a",
-        "source_topic_id": epoch,
-        "source_epoch": epoch,
-        "source_seq": 1,
-    }
-    assert second["meta"]["_topics_router"]["source_seq"] == 2
-    lab.restart()
-    assert lab.records("b") == [first, second]
-
-
 def test_a_full_meta_is_wrapped(lab: RouterLab) -> None:
     lab.route("r", "a", "b", exactly_once=True)
     full = {f"key-{number}": number for number in range(64)}

@@ -3,55 +3,8 @@
 from __future__ import annotations
 
 from tests.flow.routers.lab import RouterLab, seqs_and_data
-from tests.log.harness import gap
 from topics.flow.routers.source_window import read_window
 from topics.log.remove import ledger
-
-
-def test_records_that_aged_before_forwarding_become_a_front_hole(lab: RouterLab) -> None:
-    lab.put("a", ttl_ms=1000)
-    lab.route("r", "a", "b")
-    lab.write_each("a", 3)
-    lab.clock.advance(1001)
-    lab.write("a", "fourth")
-    page = lab.diff("b")
-    assert gap(page) == (1, 3, "source_trim")
-    assert seqs_and_data(lab, "b") == [(4, "fourth")]
-    assert lab.router("r").forwarded == 4
-    assert lab.lines("b") == (4, 4, 4)
-
-
-def test_a_hole_with_live_records_below_it_interrupts_a_read(lab: RouterLab) -> None:
-    lab.put("a", cap_records=2)
-    lab.route("r", "a", "b")
-    lab.write("a", "one")
-    assert lab.data("b") == ["one"]
-    lab.write_each("a", 4)
-    first = lab.diff("b")
-    assert (first.count, first.next_from_seq, first.tombstone, first.caught_up) == (1, 1, None, False)
-    second = lab.diff("b", 1)
-    assert gap(second) == (2, 3, "source_trim")
-    assert second.caught_up
-    assert seqs_and_data(lab, "b") == [(1, "one"), (4, 2), (5, 3)]
-    assert lab.lines("b") == (5, 1, 1)
-
-
-def test_holes_wait_behind_a_full_destination(lab: RouterLab) -> None:
-    lab.put("a", cap_records=1)
-    lab.put("b", discard="reject", cap_records=2)
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.records("b")
-    lab.write("a", 2)
-    lab.records("b")
-    lab.write_each("a", 4)
-    assert lab.data("b") == [1, 2]
-    assert lab.topic("b").head == 2
-    lab.delete("b", before=3)
-    page = lab.diff("b")
-    assert gap(page) == (1, 5, "source_trim")
-    assert seqs_and_data(lab, "b") == [(6, 3)]
-    assert lab.router("r").forwarded == 6
 
 
 def test_a_hole_waits_for_the_room_its_record_had_wanted(lab: RouterLab) -> None:

@@ -91,29 +91,6 @@ def test_only_copies_of_scattered_records_say_which_they_are(
     assert [bool(piece.offsets) for piece in last_step(lab).plans[0].pieces] == [not is_dense]
 
 
-def test_a_chain_ends_after_eight_hops(lab: RouterLab) -> None:
-    for hop in range(10):
-        lab.route(f"r{hop}", f"t{hop}", f"t{hop + 1}")
-    lab.write("t0", "go")
-    lab.background()
-    assert [len(lab.records(f"t{hop}")) for hop in range(11)] == [1] * 9 + [0, 0]
-    assert lab.router("r8").forwarded == 0
-    lab.write("t8", "afresh")
-    lab.background()
-    assert lab.data("t10") == ["afresh"]
-
-
-def test_mirrors_echo_until_the_hops_are_used_up(lab: RouterLab) -> None:
-    lab.route("ab", "a", "b")
-    lab.route("ba", "b", "a", allow_cycle=True)
-    lab.write("a", {"data": 1, "node": "me"})
-    lab.background()
-    assert (lab.topic("a").head, lab.topic("b").head) == (5, 4)
-    assert {record["$node"] for record in lab.records("a")} == {"me"}
-    page = lab.diff("a", nodes=frozenset({"me"}))
-    assert (page.count, page.caught_up) == (0, True)
-
-
 @pytest.mark.parametrize("sealed", [False, True])
 def test_hops_survive_a_restart(lab: RouterLab, sealed: bool) -> None:
     lab.route("ab", "a", "b")
