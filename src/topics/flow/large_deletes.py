@@ -1,7 +1,7 @@
-"""Deletions that would keep the loop busy: files are asked on a thread before the deletion is ordered.
+"""Deletions that would block the loop: a thread searches the files before the deletion is submitted.
 
-What the deletion removes is decided when it is ordered against writes, as always, and it takes effect at
-once; what was looked up ahead only makes that moment short. A dry run takes the same way, up to there.
+The order of the deletion among writes decides which records it removes, and it takes effect at once. The
+search only makes that moment short. A dry run takes the same path, without the deletion.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from topics.values import ApiError, topic_not_found
 
 log = logging.getLogger("topics.deleting")
 
-# So many files are asked as quickly as a thread is.
+# Searching up to this many files takes no longer than starting a thread.
 FEW_RUNS = 4
-# So many records in memory are deleted in a few milliseconds.
+# Deleting this many records in memory takes a few milliseconds.
 MANY_MATCHES = 50_000
 
 
@@ -36,7 +36,10 @@ class Deletions:
         seqs: Sequence[int] | None = None,
     ) -> None:
         order = partial(self._engine.delete_records, topic, before, match, done, fail, seqs=seqs)
-        self._when_looked_up(topic, wanted_records(before, match, seqs), order, fail)
+        if self._is_quick(topic, before, match, seqs):
+            order()
+        else:
+            self._look_up_first(topic, wanted_records(before, match, seqs), order, fail)
 
     def preview(
         self,
@@ -51,27 +54,31 @@ class Deletions:
         def look(search: Search | None = None) -> None:
             done(self._engine.preview_delete(topic, before, match, seqs, search=search))
 
-        self._when_looked_up(topic, wanted_records(before, match, seqs), look, fail)
+        if self._is_quick(topic, before, match, seqs):
+            look()
+        else:
+            self._look_up_first(topic, wanted_records(before, match, seqs), look, fail)
 
-    def _when_looked_up(
+    def _look_up_first(
         self, topic: Topic, wanted: Wanted, act: Callable[..., None], fail: Callable[[ApiError], None]
     ) -> None:
-        """Call `act`, now or with a search that knows what the files hold."""
-        if self._is_quick(topic, wanted):
-            act()
-            return
+        """Call `act` later, with a search that knows which records the files hold."""
         task = asyncio.get_running_loop().create_task(self._look_up(topic, wanted, act, fail))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     @staticmethod
-    def _is_quick(topic: Topic, wanted: Wanted) -> bool:
-        match = wanted.match
-        if match is None and wanted.seqs is None:
+    def _is_quick(
+        topic: Topic, before: int | None, match: TagMatch | None, seqs: Sequence[int] | None
+    ) -> bool:
+        if match is None and seqs is None:
             return True
-        if len(wanted.files(topic)) > FEW_RUNS:
+        has_few_files = len(topic.runs) <= FEW_RUNS or (
+            len(wanted_records(before, match, seqs).files(topic)) <= FEW_RUNS
+        )
+        if not has_few_files:
             return False
-        if match is None or wanted.seqs is not None:
+        if match is None or seqs is not None:
             return True
         if match.is_prefix and topic.tags.unsorted > 1:
             return False
@@ -93,12 +100,12 @@ class Deletions:
             act(search=search)
         except ApiError as error:
             fail(error)
-        except Exception:  # the task is not awaited: the request has to hear of it here
+        except Exception:  # nothing awaits the task: the request has to fail here
             log.exception("a deletion failed")
             fail(ApiError("internal", "the deletion failed"))
 
     def _forget_tags(self, topic: Topic, match: TagMatch, stop: int) -> None:
-        """It is applied. There may be as many tags as records: their postings go in turns."""
+        """Remove the postings of an applied deletion in steps: there may be as many tags as records."""
 
         async def forget() -> None:
             for _ in topic.tags.forget_in_steps(match, stop):
