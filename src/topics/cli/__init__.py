@@ -8,6 +8,6 @@
          ─▶ pipeline                        runs pipelines on Spark
          ─▶ remote                          verbs that talk to a running server
 
-`settings` reads flags, environment and topics.toml; `work` is what they share: exit codes, mistakes as one
-line, results as text or JSON; `offline` what those share that open a data directory.
+`settings` reads flags, environment and topics.toml. `errors` has the exit codes and prints errors. `output`
+prints results. `offline` is for the verbs that open a data directory.
 """

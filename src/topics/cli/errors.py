@@ -18,13 +18,13 @@ DEFAULT_URL = "http://127.0.0.1:4000"
 DONE = 0
 # The server said no, or the person who was asked did.
 REFUSED = 1
-# Exit code of a verb whose user made a mistake: trying again would not help.
+# The user made a mistake: trying again would not help.
 MISTAKE = 2
 LOSS = 3
 UNREACHABLE = 4
 INTERRUPTED = 130
 
-# What brings packages that the client and the command do without.
+# The extra that installs each optional package.
 _EXTRAS = {
     "server": ("numpy", "sortedcontainers", "uvloop", "wsproto", "xxhash"),
     "arrow": ("pyarrow",),
@@ -33,7 +33,7 @@ _EXTRAS = {
 }
 
 
-# What moves a cursor, changes colours, or turns the direction of text: none of it may come out of data.
+# Characters that move the cursor, change colours or the direction of text. Data must not print them.
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -41,31 +41,31 @@ _CONTROL = re.compile(
 
 
 def clean(text: str) -> str:
-    """The same, with control characters as people write them: `\\x1b`."""
+    """Escape control characters as Python does: `\\x1b`."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def clean_json(text: str) -> str:
-    """The same value, with control characters as JSON writes them: `\\u001b`."""
+    """Escape control characters as JSON does: `\\u001b`."""
     return _CONTROL.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
 def print_error(message: str) -> None:
-    """One line of whatever it is: a name that was typed, or a server's answer, may have anything in it."""
+    """Print an error as one line. It may contain data, so that control characters are escaped."""
     print(f"topics: {clean(message)}", file=sys.stderr, flush=True)
 
 
 def report_errors(
     work: Callable[[], int], report: Callable[[str], None] = print_error, *, refusal: int = MISTAKE
 ) -> int:
-    """Whatever went wrong is one line (settings: one for each that is wrong) and an exit code.
+    """Run a verb, print its error as a line (or one line for each wrong setting), and return the exit code.
 
-    What a server refuses is a mistake to the verbs of operators; those about records have another code.
+    `refusal` is the code if the server refuses.
     """
     try:
         return work()
     except BrokenPipeError:
-        # The program that read from us has seen enough.
+        # The program that reads the output has ended.
         _forget_output()
         return DONE
     except KeyboardInterrupt:
@@ -98,7 +98,7 @@ def _not_installed(error: ModuleNotFoundError) -> str:
 
 
 def _forget_unwritten() -> None:
-    """A full disk, perhaps: that it could not be written is told once."""
+    """Drop output that cannot be written, as on a full disk, so that the error is printed once."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -106,7 +106,7 @@ def _forget_unwritten() -> None:
 
 
 def _forget_output() -> None:
-    """What is still buffered must not be an error when the interpreter ends."""
+    """Drop buffered output, which would raise when the interpreter ends."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -114,13 +114,13 @@ def _forget_output() -> None:
 
 
 def refuse_empty(name: str, value: str | None) -> None:
-    """A variable of a script that is not set: what was meant for one must not be done to another."""
+    """Refuse an empty value, such as an unset variable of a script: the default could be another server."""
     if value == "":
         raise UserMistake(f"{name} is empty")
 
 
 class Interruption:
-    """Ctrl-C, which does not come between `begin` and `end`. A second one does: that may take its time."""
+    """Delays Ctrl-C between `begin` and `end`. A second Ctrl-C is not delayed."""
 
     def __init__(self) -> None:
         self._before: Any = None

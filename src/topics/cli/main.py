@@ -1,6 +1,6 @@
-"""`topics`: finds the verb and lets it answer.
+"""`topics`: finds the module of a verb and runs it.
 
-A verb is imported when it is asked for, so that help and version need neither the server nor the client.
+The module is imported on demand, so that help and version import neither the server nor the client.
 """
 
 import io
@@ -20,7 +20,7 @@ EXIT_CODES = (
     "exit codes: 0 done, 1 refused or declined, 2 mistake, 3 loss (--fail-on-loss), 4 server unreachable, "
     "130 Ctrl-C"
 )
-# All verbs, as they are told to a person who has not named one.
+# All verbs, with the descriptions of `topics --help`.
 VERBS = {
     "records": {
         "write": "append records to a topic",
@@ -85,7 +85,7 @@ MODULES = {
     "compact": "compact",
 }
 _INTERRUPTED = 130
-# What nobody expected of these keeps its traceback, for operators to report.
+# An unexpected error of these keeps its traceback, for operators to report.
 _OF_OPERATORS = ("serve", "up", "pipeline", "key", "completion", *VERBS["data directories"])
 
 
@@ -93,7 +93,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
     try:
         return _main(arguments)
     except KeyboardInterrupt:
-        # While something was imported: whoever types Ctrl-C does not wait for that.
+        # During an import.
         print("topics: interrupted", file=sys.stderr)
         return _INTERRUPTED
 
@@ -113,7 +113,7 @@ def _main(arguments: "Sequence[str] | None") -> int:
         print_error(_unknown(words[0]))
         return MISTAKE
     if words[0] in _OF_OPERATORS:
-        # To most of them 1 says something else; what a server refuses compact is a refusal, as everywhere.
+        # Most of them use 1 for something else. A refusal of compact is a refusal.
         return report_errors(lambda: _run(words), refusal=REFUSED if words[0] == "compact" else MISTAKE)
     try:
         return report_errors(lambda: _run(words), refusal=REFUSED)
@@ -127,7 +127,7 @@ def _version() -> str:
     try:
         from topics import codec
     except ModuleNotFoundError:
-        # Only the server has a codec, and its dependencies are not installed.
+        # The dependencies of the server are not installed.
         return version
     return f"{version}\ncodec: {codec.NAME}"
 
@@ -135,13 +135,13 @@ def _version() -> str:
 def _run(words: list[str]) -> int:
     chosen = parser_of(words[0]).parse_args(words)
     code: int = chosen.run(chosen)
-    # What cannot be written is told here, and not by the interpreter as it ends.
+    # Report output that cannot be written here, not when the interpreter ends.
     sys.stdout.flush()
     return code
 
 
 def _mend_streams() -> None:
-    """Data is UTF-8 in every pipe, whatever the locale; a stream that was closed has nobody at its end."""
+    """Use UTF-8 in pipes, whatever the locale is, and replace closed streams."""
     sys.stdin, sys.stdout = sys.stdin or _nobody(), sys.stdout or _nobody()
     sys.stderr = sys.stderr or _nobody()
     for stream in (sys.stdout, sys.stderr):
@@ -173,7 +173,7 @@ def _print(text: str) -> int:
 
 
 def parser_of(verb: str) -> "Parser":
-    """One that knows this verb, and no other."""
+    """The parser of this verb."""
     from importlib import import_module
 
     from topics.cli.parser import parser_for
@@ -182,8 +182,8 @@ def parser_of(verb: str) -> "Parser":
 
 
 def _complete(arguments: list[str]) -> int:
-    """What a shell asks, a candidate a line."""
-    from topics.cli.remote.completion import behind_break, candidates, words_of
+    """Print the candidates for a shell, one per line."""
+    from topics.cli.remote.completion import after_break, candidates, words_of
 
     words = words_of(arguments) or [""]
     if len(words) == 1:
@@ -191,7 +191,7 @@ def _complete(arguments: list[str]) -> int:
     else:
         found = candidates(words, parser_of(words[0])) if words[0] in MODULES else []
     for each in found:
-        print(behind_break(each, words[-1]) if arguments[0] == "--bash" else each)
+        print(after_break(each, words[-1]) if arguments[0] == "--bash" else each)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What the verbs on a data directory share: where it is, and bars that show how far they are."""
+"""Shared by the verbs on a data directory: its flags, the client of its server, and progress bars."""
 
 import argparse
 import sys
@@ -58,7 +58,7 @@ def progress(*, as_json: bool) -> Iterator[Steps]:
 
 
 def add_where(parser: argparse.ArgumentParser) -> Any:
-    """A server that runs, or the directory of one that does not. More of the same choice may be added."""
+    """Add the flags for a running server or a data directory; more may join the returned group."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--url", help=f"a running server (TOPICS_URL, {DEFAULT_URL})")
     where.add_argument("--data-dir", type=any_bytes, help="a data directory without a running server")
@@ -80,6 +80,6 @@ def operator_client(url: str | None) -> Topics:
 
 
 def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
-    """Sizes as the server has them."""
+    """The settings of the server, with this data directory."""
     settings = read_settings().settings
     return replace(settings, data_dir=data_dir, cold_dir=cold_dir or settings.cold_dir)

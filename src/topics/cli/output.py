@@ -1,4 +1,4 @@
-"""Where verbs print: an object a line for machines, tables and colours for a person at a terminal."""
+"""Prints results: a JSON object per line for programs, tables and colours on a terminal."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ _BETWEEN = 2
 
 
 def undollared(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The wire's keys, `$` dropped."""
+    """The keys of the API without `$`."""
     return {name.removeprefix("$"): value for name, value in row.items()}
 
 
@@ -40,7 +40,7 @@ class Output:
         return self._console
 
     def line(self, encoded: bytes) -> None:
-        """One line, at once: the program that reads may wait for it."""
+        """Print one line and flush it: the program that reads may wait for it."""
         text = encoded.decode("utf-8", "surrogateescape")
         sys.stdout.write(clean_json(text) if sys.stdout.isatty() else text)
         sys.stdout.write("\n")
@@ -50,7 +50,7 @@ class Output:
         self.line(msgspec.json.encode(undollared(row)))
 
     def say(self, text: str, style: str = "") -> None:
-        """For a person. A terminal breaks it between words; elsewhere it stays a line."""
+        """Print text for a person. A terminal wraps it; elsewhere it stays one line."""
         from rich.text import Text
 
         self.console.print(Text(clean(text), style=style), soft_wrap=not self.console.is_terminal)
@@ -93,7 +93,7 @@ class Output:
             self.say(f"without {', '.join(left_out)}: --json has all", "dim")
 
     def pairs(self, row: Mapping[str, Any]) -> None:
-        """One thing: an object, or its keys below each other."""
+        """Print one object: as JSON, or with a line for each key."""
         if self.for_machines:
             self.row(row)
             return
@@ -111,13 +111,13 @@ class Output:
 def new_console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
-    # Without colours there is nothing else that only a terminal understands: no bold, no dim.
+    # NO_COLOR also turns off bold and dim.
     plain: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False, **plain)
 
 
 def _with_room(cells: dict[str, list[str]], width: int, kept: set[str]) -> list[str]:
-    """The columns that fit beside each other. One that is long goes over several lines."""
+    """The columns that fit into the width. Long values wrap."""
     columns = list(cells)
 
     def needed() -> int:
@@ -145,7 +145,7 @@ def _is_time(name: str) -> bool:
 
 
 def shown(value: object, name: str = "") -> str:
-    """A value in a table."""
+    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, int) and _is_time(name):
@@ -166,22 +166,22 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def has_terminal() -> bool:
-    """Whether there is a person to ask."""
+    """Whether a person can be asked."""
     return sys.stdin.isatty() and (sys.stderr.isatty() or sys.stdout.isatty())
 
 
 def confirmed(question: str, expected: str) -> bool:
-    """Whether the person typed this, to the letter."""
+    """Whether the person typed exactly this."""
     return _typed(question) == expected
 
 
 def agreed(question: str) -> bool:
-    """Whether the person said yes; anything else is a no."""
+    """Whether the person said yes. Anything else is a no."""
     return _typed(f"{question} [y/N]").lower() in ("y", "yes")
 
 
 def _typed(question: str) -> str:
-    """Without a person it is a mistake to need one."""
+    """Ask on the terminal; an error without one."""
     if not has_terminal():
         raise UserMistake("nobody can be asked here: say --yes")
     print(f"{clean(question)} ", end="", file=sys.stderr, flush=True)
@@ -193,7 +193,7 @@ def _typed(question: str) -> str:
 
 @contextmanager
 def progress(text: str, total: float | None, *, hidden: bool = False) -> Iterator[Callable[[float], None]]:
-    """A bar on the terminal, which the function that is given moves on."""
+    """A progress bar on the terminal; the yielded function advances it."""
     if hidden or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -216,7 +216,7 @@ def show(result: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def amount(size: float) -> str:
-    """Bytes as people say them."""
+    """A size with a unit."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(size) < 1024 or unit == "GiB":
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
@@ -229,13 +229,13 @@ def counted(number: int, noun: str) -> str:
 
 
 class Terminal:
-    """The terminal that a command was started from, if there was one.
+    """The terminal that a command was started from, if any.
 
-    The signal that says "read your files again" comes as well when it is closed, and means the end then.
+    SIGHUP means "read the files again". It also comes when the terminal is closed, and means the end then.
     """
 
     def __init__(self, *, closing_ends: bool = True) -> None:
-        """`closing_ends`: False for a command that was started to outlive its terminal, as by nohup."""
+        """`closing_ends` is False for a command that outlives its terminal, as with nohup."""
         self._was_there = closing_ends and self._is_there()
 
     def is_gone(self) -> bool:

@@ -1,4 +1,4 @@
-"""Takes a command line apart: flags anywhere, mistakes as one line, with what was probably meant."""
+"""Parses command lines: flags in any place, and errors as one line with a suggestion."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 
 def parser_for(module: Any, epilog: str) -> "Parser":
-    """One that knows the verbs of this module, and no other."""
+    """A parser with the verbs of one module."""
     parser = Parser(prog="topics")
     module.add_parser(parser.add_subparsers(dest="verb"))
     for each in _parsers(parser):
@@ -18,12 +18,12 @@ def parser_for(module: Any, epilog: str) -> "Parser":
 
 
 def any_bytes(word: str) -> str:
-    """The type of an argument that need not be text: the path of a file, or data, which is judged later."""
+    """The type of an argument that may be any bytes: a path, or data that is checked later."""
     return word
 
 
 class Parser(argparse.ArgumentParser):
-    """A mistake is one line; a flag is what it says, not the beginning of another, and may stand anywhere."""
+    """Errors are one line. Flags are not abbreviated and may stand in any place."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(self._flags_first(args) if is_verb else args, namespace)
 
     def _flags_first(self, words: list[str]) -> list[str]:
-        """The same: what stands behind a flag would not be taken for more of what stands before it."""
+        """Move flags to the front: argparse would not join positional words before and after a flag."""
         flags: list[str] = []
         others: list[str] = []
         left = iter(words)
@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file, flush=True)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        # What belongs to an inner parser is looked at there, where it is known what it is.
+        # Words of an inner parser are checked there.
         if action.type not in (any_bytes, Path) and not isinstance(action, argparse._SubParsersAction):
             arg_string = _text(action, arg_string)
         return super()._get_value(action, arg_string)
@@ -93,7 +93,7 @@ def _text(action: argparse.Action, word: str) -> str:
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:
-    """Those of the verb, and of what it can do."""
+    """The parser and all parsers inside it."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():

@@ -1,9 +1,7 @@
-"""Verbs that talk to a running server: each parses, asks, and prints what came.
+"""Verbs that talk to a running server: each parses, asks, and prints the answer.
 
-    options (flags, profiles, keys) ─▶ server (one connection, heard within a second)
-    write ─▶ server        read, tail ─▶ feed (pages, gaps, what follows) ─▶ formats (a record as a line)
-    looking (list, describe, ledger), settings (create, config), removing (drop, delete), cursors,
-    queue, route, completion, status, bench, demo
-
-`output` is where all of them print: an object a line for machines, tables for people.
+options (flags, profiles, keys) ─▶ client (the SDK's client, and its retries for a command)
+read, tail ─▶ topic.items ─▶ formats (a record as a line)          write ─▶ client
+listing (list, describe, ledger, cursors), create (and config TOPIC), remove (drop, delete),
+queue, route, completion, status, bench, demo
 """

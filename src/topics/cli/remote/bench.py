@@ -21,7 +21,7 @@ from topics.client.sync import Topics
 
 BATCH = 100
 SECONDS = 10.0
-# The part of the time that somebody has to be busy, to be what the rest waits for.
+# Above this part of the time, a busy processor is the limit.
 BUSY = 0.7
 
 
@@ -42,7 +42,7 @@ def add_parser(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     topic = f"topics-bench-{uuid.uuid4().hex}"
     with client_for(arguments) as client:
-        # Refused here, before anything is written, to a key that could not remove it.
+        # Refuse a key that could not remove the topic before anything is written.
         ask(client, "DELETE", topic_path(topic) + "?dry_run=true")
         try:
             told = _measure(client, topic, arguments.seconds / 2)
@@ -114,7 +114,7 @@ def _timed(work: Callable[[], int], for_s: float, advance: Callable[[float], Non
 
 
 def _processor_s(client: Topics) -> float:
-    """What the server has used of its processor, as far as this key may know it."""
+    """The processor time of the server, or 0 if the key may not read it."""
     told = ask(client, "GET", "/v0/metrics", headers=(("Accept", "application/json"),))
     return float(told.get("series", {}).get("process_cpu_seconds_total", 0.0))
 

@@ -15,7 +15,7 @@ from topics.cli.remote.options import add_flags, client_for, profile_names
 from topics.client import TopicsError
 from topics.values import Explained
 
-# A word breaks at these in bash, which then replaces only what stands behind them.
+# bash breaks words at these, and replaces only the text after them.
 _BREAKS = re.compile(r".*[:@=]")
 _SCRIPTS = {
     "bash": r"""_topics() {
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def words_of(arguments: list[str]) -> list[str]:
-    """What was typed behind `topics`; the last word is the one to be completed."""
+    """The words after `topics`; the last one is to be completed."""
     if arguments[:1] == ["--bash"]:
         typed = "".join(arguments[1:])
         return [*typed.split(), ""][1:] if typed.endswith(" ") or not typed else typed.split()[1:]
@@ -62,7 +62,7 @@ def words_of(arguments: list[str]) -> list[str]:
 
 
 def candidates(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    """What may stand in place of the last of `words`, which begin with a verb."""
+    """The candidates for the last of `words`, which begin with a verb."""
     current = words[-1]
     inner = _innermost(parser, words[:-1])
     actions = [action for action in inner._actions if isinstance(action, argparse._SubParsersAction)]
@@ -80,7 +80,7 @@ def candidates(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     return sorted(each for each in found if each.startswith(current))
 
 
-def behind_break(candidate: str, current: str) -> str:
+def after_break(candidate: str, current: str) -> str:
     broken = _BREAKS.match(current)
     return candidate if broken is None else candidate[broken.end() :]
 
@@ -95,7 +95,7 @@ def _innermost(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Ar
 
 
 def _topics(prefix: str, positional: list[argparse.Action], words: list[str]) -> list[str]:
-    """Of the server that the words name. One that does not answer completes nothing."""
+    """The topics of the server that the words name; none if it does not answer."""
     if not any(action.metavar in ("TOPIC", "PREFIX", "SOURCE", "DEST") for action in positional):
         return []
     flags = argparse.ArgumentParser(add_help=False, exit_on_error=False)

@@ -34,12 +34,12 @@ def run_create(arguments: argparse.Namespace) -> int:
 
 
 def run_config(arguments: argparse.Namespace) -> int:
-    """What is not named stays as it is."""
+    """Change the named settings; the others stay."""
     wanted = parsed(arguments.settings)
     with client_for(arguments) as client:
         found = state_of(client, arguments.topic)["config"]
         if wanted:
-            # One stands for the other, and the one that is not named would win.
+            # The two settings depend on each other, and the old one would win.
             if "durable" in wanted and "durability" not in wanted:
                 found.pop("durability", None)
             told = ask(client, "PUT", topic_path(arguments.topic), {**found, **wanted})
@@ -50,7 +50,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 
 def parsed(settings: list[str]) -> Json:
-    """Values are JSON where they can be, and texts otherwise."""
+    """Parse name=value. A value that is not JSON is a text."""
     known = ConfigBody.__struct_fields__
     found: Json = {}
     for each in settings:

@@ -25,7 +25,7 @@ from topics.values import UserMistake
 
 Item = Record[Any] | Lost | Restarted
 START_WITHIN_S = 60.0
-# So that a person can read along.
+# Time to read each line.
 PAUSE_S = 1.0
 
 
@@ -44,7 +44,7 @@ def add_parser(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.url or arguments.profile:
         print_error("note: the demo runs on a server of its own, not on the one that was named")
-    # Asked for here, so that what is missing is told before anything is started.
+    # Imported first, so that a missing package is reported before anything is started.
     import_module("uvloop")
     if arguments.spark:
         import_module("pyspark")
@@ -89,7 +89,7 @@ class _Demo:
         }
         with (self._folder / "server.log").open("ab") as log:
             command = [sys.executable, "-m", "topics", "serve"]
-            # Ctrl-C is for this process, which ends the other.
+            # Ctrl-C goes to this process only, which ends the server.
             self._process = subprocess.Popen(
                 command, env=clean | ours, stdout=log, stderr=log, start_new_session=True
             )

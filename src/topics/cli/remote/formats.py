@@ -1,4 +1,4 @@
-"""A record, or a loss, as a line: for people, for machines, its data alone, or as a template says."""
+"""Formats of records and losses: for people, JSON, data alone, or a template."""
 
 import json
 import string
@@ -18,14 +18,14 @@ _WORDS = ("human", "json", "data")
 
 _encode_line = msgspec.json.Encoder().encode
 
-# What `items(raw=True)` gives: data and meta of a record are the JSON that was written.
+# An item of `items(raw=True)`: data and meta of a record are the JSON that was written.
 RawRecord = Record[msgspec.Raw]
 Item = RawRecord | Lost | Restarted
 Printer = Callable[[Item], None]
 
 
 def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
-    """What prints items in the format that was asked for. `many`: lines have to name their topic."""
+    """Return the function that prints items. With `many` topics, lines for people name the topic."""
     name = ("json" if output.for_machines else "human") if wanted is None else wanted
     if name == "json":
         return lambda item: output.line(_encode(item))
@@ -106,7 +106,7 @@ class _Human:
 def _with_losses_aside(
     render: Callable[[RawRecord], str], on_terminal: Callable[[str], str] = clean
 ) -> Printer:
-    """The program that reads expects nothing but data."""
+    """Print losses on standard error, because the reader of the output expects only data."""
     cleaned = on_terminal if sys.stdout.isatty() else _encodable
 
     def show(item: Item) -> None:
@@ -119,7 +119,7 @@ def _with_losses_aside(
 
 
 def _encodable(text: str) -> str:
-    """Half of a pair of surrogates, which JSON can write and UTF-8 cannot, as JSON writes it."""
+    """Escape lone surrogates, which JSON can write and UTF-8 cannot."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -134,7 +134,7 @@ def _print_loss(loss: AnyLoss) -> None:
 
 
 class _Template(string.Formatter):
-    """`{seq} {data[sku]}`: fields of the record, and what is inside its data. What is not there is empty."""
+    """A template such as `{seq} {data[sku]}`. A missing value is empty."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -170,7 +170,7 @@ class _Template(string.Formatter):
         first, *rest = field_name.replace("]", "").replace("[", ".").split(".")
         value = kwargs[first]
         if isinstance(value, msgspec.Raw):
-            # Numbers as they were written: a decoder of floats would round them.
+            # Floats stay as they were written, because decoding would round them.
             value = json.loads(bytes(value), parse_float=str) if rest else value
         for part in rest:
             value = _inside(value, part)

@@ -1,4 +1,4 @@
-"""The flags of every verb that talks to a server, and where its address and key come from without them."""
+"""The flags of verbs that talk to a server, and the sources of its address and key without them."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ def add_flags(parser: argparse.ArgumentParser, *, wait: bool = True) -> None:
 
 
 def given_flags(arguments: argparse.Namespace) -> list[str]:
-    """Those of `add_flags` that say which server, and how: for the command that goes on."""
+    """The given flags of `add_flags`, for a command that continues this one."""
     given = {"--url": arguments.url, "--key-file": arguments.key_file, "--profile": arguments.profile}
     words = [word for flag, value in given.items() if value is not None for word in (flag, value)]
     return [*words, "--json"] if arguments.json else words
@@ -50,7 +50,7 @@ def client_for(arguments: argparse.Namespace, **patience: Any) -> Topics:
         chosen = os.environ.get("TOPICS_PROFILE") or None
     profile = {} if chosen is None else _profile(chosen)
     if arguments.url and arguments.url.rstrip("/") != profile.get("url", arguments.url).rstrip("/"):
-        profile = {}  # its key is for its own address, and goes to no other
+        profile = {}  # its key must not go to another address
     url = arguments.url or profile.get("url") or os.environ.get("TOPICS_URL") or DEFAULT_URL
     return connect(url, _key(arguments.key_file, profile), wait_s=arguments.wait, **patience)
 
@@ -75,7 +75,7 @@ def _key(flag: str | None, profile: dict[str, str]) -> str | None:
 
 
 def profile_names() -> list[str]:
-    """Those that a shell may complete; a file that cannot be read has none."""
+    """The names of profiles for completion; none if the file cannot be read."""
     try:
         return list(_profiles(""))
     except UserMistake:
@@ -107,7 +107,7 @@ def _profile(name: str) -> dict[str, str]:
         if not isinstance(value, str):
             raise UserMistake(f"{path}, [profiles.{name}]: {key} is not a text")
     if "key_file" in profile:
-        # As written there, it is beside the file that names it.
+        # Relative to the file that names it.
         profile["key_file"] = str(path.parent / Path(profile["key_file"]).expanduser())
     return profile
 

@@ -59,7 +59,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def worker() -> str:
-    """This user on this machine, the same every time: what one command claims, the next may acknowledge."""
+    """This user on this machine: the same for every command, so that one may settle jobs of another."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
@@ -68,7 +68,7 @@ def worker() -> str:
 
 
 def _node(arguments: argparse.Namespace) -> str:
-    """An empty name is none to the server either: a script whose variable is not set has to be told."""
+    """The worker. An empty name is sent, so that the server refuses it."""
     return worker() if arguments.node is None else str(arguments.node)
 
 
@@ -142,7 +142,7 @@ def run_peek(arguments: argparse.Namespace) -> int:
     with client_for(arguments) as client:
         _require_queue(client, arguments.topic)
         for item in client.topic(arguments.topic).items(raw=True):
-            # What was lost in front of the first job is told to those who claim.
+            # Losses are reported to workers that claim.
             if not left:
                 break
             if isinstance(item, Record):
@@ -175,7 +175,7 @@ def run_redrive(arguments: argparse.Namespace) -> int:
 
 
 def _ask(client: Topics, arguments: argparse.Namespace, action: str, body: Json) -> Json:
-    """Once: a claim that is repeated would take other jobs, and an acknowledgement find nothing."""
+    """Send a request once: a repeated claim would take other jobs, and a repeated ack find none."""
     try:
         return ask(client, "POST", topic_path(arguments.topic, action), body, once=True)
     except Refused as refusal:

@@ -91,16 +91,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Enough(Exception):
-    """As many records as were asked for."""
+    """--limit records were printed."""
 
 
 class _LossMet(Exception):
-    """The last thing that is to be printed was."""
+    """A loss was printed, and --fail-on-loss was given."""
 
 
 @dataclass(frozen=True)
 class _Named:
-    """What stands for a topic, or for several, on the command line."""
+    """A topic, a prefix or a position on the command line."""
 
     name: str
     is_prefix: bool = False

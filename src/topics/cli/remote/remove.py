@@ -67,7 +67,7 @@ def run_drop(arguments: argparse.Namespace) -> int:
 
 
 def state_of_dropped(client: Topics, topic: str) -> Json:
-    """Raises when there is nothing to drop."""
+    """Return the state of a topic; raise if there is nothing to drop."""
     try:
         return state_of(client, topic)
     except Refused as refusal:

@@ -14,7 +14,7 @@ from topics.cli.output import Output, amount, counted
 from topics.cli.remote.client import Json, ask, listed
 from topics.cli.remote.options import add_flags, client_for
 
-# A disk that is filling needs attention when so little is left of it, in room and in time.
+# A disk needs attention if less than this is left of its space and its time.
 _LITTLE_ROOM = 0.05
 _LITTLE_TIME_MS = 24 * 3_600_000
 _WHY = {
@@ -90,7 +90,7 @@ def _told(item: Json) -> str:
     why = _WHY.get(item["reason"])
     if why is None:
         return f"{begin} that the topic was made anew"
-    # Each of several readers was told of the same records.
+    # Several readers may have been told of the same records.
     return f"{begin} of loss by {why}, {counted(item['missed'], 'record')} in all"
 
 

@@ -26,7 +26,7 @@ from topics.client.wire.effects import Request
 from topics.client.wire.session import decode_or_refuse
 from topics.values import UserMistake
 
-# Of one request. What comes slowly is not gathered: each piece that is read is written at once.
+# The limits of one request. Each piece of input that is read is written at once.
 MOST_RECORDS = 1000
 MOST_BYTES = 1 << 20
 _PIECE = 1 << 16
@@ -34,7 +34,7 @@ _BOM = b"\xef\xbb\xbf"
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
-# A line and what it is called in a message; and the record it has become.
+# A line of input with its name for messages, and the record made of it.
 Line = tuple[str, bytes]
 Row = tuple[str, msgspec.Raw]
 
@@ -73,17 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
-    """Write what the arguments say; a topic that this brings into being has this configuration."""
+    """Write the records of the arguments. A new topic gets `config`."""
     with client_for(arguments, awaits_restarts=True) as client:
         # Before anything is typed, or read from a pipe.
         require_server(client)
         writer = _Writer(client, arguments, config)
         try:
-            # What is typed and a bar that moves would be in each other's way.
+            # A moving bar would disturb typing.
             is_typed = _from_standard_input(arguments) and sys.stdin.isatty()
             with progress("writing", _size(arguments), hidden=is_typed) as advance, Interruption() as ctrl_c:
                 for batch in _batches(arguments, advance):
-                    ctrl_c.begin()  # what was sent has its answer, and is counted
+                    ctrl_c.begin()  # a request that was sent is answered and counted
                     writer.write(batch)
                     ctrl_c.end()
             if not writer.count:
@@ -98,7 +98,7 @@ def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
 
 
 def _going_on(arguments: argparse.Namespace, count: int) -> str:
-    """The command for what is left. Standard input has to be given to it again, from there on."""
+    """The command that writes the rest. Standard input has to be given again, from there on."""
     verb = ["write"] if arguments.verb == "write" else [arguments.verb, "push"]
     words = ["topics", *verb, arguments.topic]
     # Of a table, the names are one of the arguments.
@@ -159,7 +159,7 @@ class _Writer:
 
 
 def _batches(arguments: argparse.Namespace, advance: Callable[[float], None]) -> Iterator[list[Row]]:
-    """What may be sent together. A mistake is raised behind the batch in front of it."""
+    """Yield batches. A mistake is raised after the batch of the records before it."""
     pieces = _pieces(arguments, advance)
     if arguments.input == "csv":
         yield from _gathered(iter([_rows(line for piece in pieces for line in piece)]))
@@ -194,10 +194,10 @@ def _gathered(pieces: Iterable[Iterable[Row]]) -> Iterator[list[Row]]:
 
 
 def _json(line: Line) -> Row:
-    """The value as it was written: it is looked at, and sent as it is."""
+    """Check a JSON value, and keep it as it was written."""
     where, text = line
     try:
-        # Its numbers are not made: one that no float can hold is JSON, too.
+        # Raw: a number that no float can hold is JSON, too.
         msgspec.json.decode(text, type=msgspec.Raw)
         text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -218,7 +218,7 @@ def _decoded(line: Line) -> str:
 
 
 def _rows(lines: Iterator[Line]) -> Iterator[Row]:
-    """A quoted cell may hold line breaks: rows are not lines."""
+    """Parse CSV. A quoted cell may contain line breaks."""
     last = ["the input"]
 
     def texts() -> Iterator[str]:
@@ -239,7 +239,7 @@ def _rows(lines: Iterator[Line]) -> Iterator[Row]:
             continue
         if names is None:
             names = row
-            _refuse_twins(last[0], names)
+            _refuse_duplicate_columns(last[0], names)
             continue
         if len(row) != len(names):
             raise UserMistake(
@@ -249,8 +249,8 @@ def _rows(lines: Iterator[Line]) -> Iterator[Row]:
         yield last[0], msgspec.Raw(msgspec.json.encode(dict(zip(names, row, strict=True))))
 
 
-def _refuse_twins(where: str, names: list[str]) -> None:
-    """Of two columns with one name, an object could hold only the second."""
+def _refuse_duplicate_columns(where: str, names: list[str]) -> None:
+    """Refuse two columns with one name."""
     firsts: dict[str, int] = {}
     for number, name in enumerate(names, 1):
         first = firsts.setdefault(name, number)
@@ -266,7 +266,7 @@ def _from_standard_input(arguments: argparse.Namespace) -> bool:
 
 
 def _size(arguments: argparse.Namespace) -> float | None:
-    """Of a file that is read, so that a bar can show how far it is."""
+    """The size of the input if it is a file, for the progress bar."""
     try:
         about = os.fstat(sys.stdin.fileno())
     except (OSError, ValueError):
@@ -275,9 +275,9 @@ def _size(arguments: argparse.Namespace) -> float | None:
 
 
 def _pieces(arguments: argparse.Namespace, advance: Callable[[float], None]) -> Iterator[list[Line]]:
-    """Lines, as many as have come together."""
+    """Yield the lines of the input, in the pieces that were read."""
     if not _from_standard_input(arguments):
-        # Bytes that are no text came as what Python puts in their place, and go out as they were.
+        # Bytes that are not UTF-8 came as surrogates, and are written as they were.
         words = [word.encode("utf-8", "surrogateescape") for word in arguments.data]
         yield [(f"argument {number}", word) for number, word in enumerate(words, 1)]
         return

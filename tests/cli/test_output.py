@@ -1,4 +1,4 @@
-"""What the verbs for operators share."""
+"""Text and numbers as the command prints them."""
 
 from __future__ import annotations
 
