@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError, PipelineFailed
 from pyspark_topics.loss import RECREATED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, Position, TopicView
@@ -28,7 +29,7 @@ from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.object_store import unknown_options
 from pyspark_topics.pipelines.parquet import DataFile, TableRange, may_hold
 from pyspark_topics.rows import LOSS_COLUMNS, TIMESTAMP, ReadSchema
-from topics.client import Client, Refused
+from topics.client import Refused
 
 # Above every seq: a life of a topic that is over has nothing in the log.
 _NOWHERE = 2**63 - 1
@@ -162,7 +163,7 @@ def _chosen(wanted: ScanFilter) -> ds.Expression | None:
 class UnionReader:
     """The log, and in its place the table wherever the log has let go of something that was archived."""
 
-    client: Client
+    client: TopicsClient
     options: ReadOptions
     schema: ReadSchema
     loss: LossPolicy

@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG
 from pyspark_topics.offsets import ORIGIN, Position
 from pyspark_topics.options import Server, parse_read, source_options
 from pyspark_topics.partitions import SeqRange
 from pyspark_topics.payload import MALFORMED, parse_data
 from pyspark_topics.subscription import subscribed
-from topics.client import Client
 from topics.values.names import is_topic_name
 from topics.values.settings import (
     MAX_META_BYTES,
@@ -131,7 +131,7 @@ def _compact(text: str, enough: int) -> int:
 
 def records_against_schema(
     spark: SparkSession,
-    client: Client,
+    client: TopicsClient,
     server: Server,
     schema: str,
     ranges: list[SeqRange],
@@ -166,7 +166,9 @@ def records_against_schema(
     return parsed.where(f.col(MALFORMED).isNotNull()).select(text.alias("data"), f.lit(TAG).alias("tag"))
 
 
-def _ends(client: Client, server: Server, ranges: list[SeqRange]) -> dict[str, tuple[Position, Position]]:
+def _ends(
+    client: TopicsClient, server: Server, ranges: list[SeqRange]
+) -> dict[str, tuple[Position, Position]]:
     """By topic. One that began anew since has none of these records any more."""
     if not ranges:
         return {}

@@ -10,6 +10,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError, did_you_mean
 from pyspark_topics.offsets import Offsets, Position, TopicView
 from pyspark_topics.options import ReadOptions
@@ -17,7 +18,6 @@ from pyspark_topics.partition_reader import read_task
 from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
 from pyspark_topics.rows import ReadSchema
 from pyspark_topics.subscription import end_of, start_of, subscribed
-from topics.client import Client
 
 # Filters that say where values begin, and those that say where they end.
 _FROM = (spark.EqualTo, spark.GreaterThan, spark.GreaterThanOrEqual)
@@ -126,7 +126,7 @@ class BatchReader(DataSourceReader):
             tasks = plan(SealedFiles(client), ranges, self.options)
         return tasks or [TaskPartition()]
 
-    def _ends(self, client: Client, views: dict[str, TopicView]) -> tuple[Offsets, Offsets]:
+    def _ends(self, client: TopicsClient, views: dict[str, TopicView]) -> tuple[Offsets, Offsets]:
         start, end = {}, {}
         for name, view in views.items():
             first, last = start_of(client, view, self.options), end_of(client, view, self.options)

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import datasource
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import (
     ELSEWHERE,
@@ -34,7 +35,7 @@ from pyspark_topics.partition_reader import read_task
 from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
 from pyspark_topics.rows import ReadSchema
 from pyspark_topics.subscription import start_of, start_of_missing, subscribed
-from topics.client import Client, Refused, Unreachable
+from topics.client import Refused, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         self._client.close()
 
 
-def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> int:
+def publish_cursors(client: TopicsClient, consumer: str, offsets: Offsets) -> int:
     """Tell the server how far a consumer has come; returns how many records wait there, as it answers.
 
     Nothing depends on it, so an outage only delays it.

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
+from pyspark_topics.client import PATIENCE_S, Client, TopicsClient
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
 from pyspark_topics.servers import Servers
-from topics.client import Client
-from topics.client.connection import PATIENCE_S
 from topics.values.names import is_topic_name
 
 # Spark hands these to a sink along with its own options.
@@ -52,7 +51,7 @@ class Server:
     def urls(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one.strip().rstrip("/") for one in self.url.split(",") if one.strip()))
 
-    def client(self) -> Client:
+    def client(self) -> TopicsClient:
         if len(self.urls) > 1:
             return Servers(self.urls, self.api_key, patience_s=self.patience_s)
         return Client(self.urls[0] if self.urls else self.url, self.api_key, patience_s=self.patience_s)

@@ -5,7 +5,6 @@
 A sealed file that is gone is not a loss: the server is asked for the range and tells what became of it.
 """
 
-import http.client
 import json
 import time
 from collections.abc import Iterator
@@ -15,12 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyspark_topics.client import ScanFile, TopicsClient
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, Position
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import Pin, ScanFilter, SeqRange, TaskPartition
 from pyspark_topics.rows import ReadSchema
-from topics.client import Client, Refused, TopicsError, Unreachable
+from topics.client import Refused, TopicsError, Unreachable
 
 RENEWAL_PATIENCE_S = 1.0
 
@@ -95,7 +95,7 @@ class Renewal:
     task does not know how long it had to wait for its turn.
     """
 
-    client: Client
+    client: TopicsClient
     pins: set[Pin]
 
     def __post_init__(self) -> None:
@@ -145,11 +145,11 @@ class _Cursor:
 class _Stream:
     """The batches of a scan, each with what the server noted on it."""
 
-    def __init__(self, response: http.client.HTTPResponse) -> None:
+    def __init__(self, body: ScanFile) -> None:
         try:
-            self._reader = pa.ipc.open_stream(pa.PythonFile(response, mode="r"))
+            self._reader = pa.ipc.open_stream(pa.PythonFile(body, mode="r"))
             self.head: dict[str, Any] = json.loads(self._reader.schema.metadata[METADATA])
-        except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowInvalid) as error:
             raise ScanBroken(str(error)) from error
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
@@ -158,14 +158,14 @@ class _Stream:
                 batch, metadata = self._reader.read_next_batch_with_custom_metadata()
             except StopIteration:
                 return
-            except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
+            except (OSError, pa.ArrowInvalid) as error:
                 raise ScanBroken(str(error)) from error
             yield batch, json.loads(metadata[METADATA]) if metadata and METADATA in metadata else {}
 
 
 @dataclass
 class ScanReader:
-    client: Client
+    client: TopicsClient
     schema: ReadSchema
     loss: LossPolicy
     filter: ScanFilter
@@ -192,22 +192,19 @@ class ScanReader:
             **self.filter.request(),
         }
         try:
-            response = self.client.scan(wanted.topic, request)
+            body = self.client.scan(wanted.topic, request)
         except Refused as refusal:
             if refusal.code != "topic_not_found":
                 raise
             yield from self._lost_to_the_end(wanted, cursor, TOPIC_DELETED)
             return
         try:
-            yield from self._batches(response, wanted, cursor)
+            yield from self._batches(body, wanted, cursor)
         finally:
-            if not response.isclosed():
-                self.client.close()
+            body.close()
 
-    def _batches(
-        self, response: http.client.HTTPResponse, wanted: SeqRange, cursor: _Cursor
-    ) -> Iterator[pa.RecordBatch]:
-        stream = _Stream(response)
+    def _batches(self, body: ScanFile, wanted: SeqRange, cursor: _Cursor) -> Iterator[pa.RecordBatch]:
+        stream = _Stream(body)
         if stream.head["epoch"] != wanted.epoch:
             yield from self._lost_to_the_end(wanted, cursor, RECREATED)
             return
@@ -253,9 +250,9 @@ class ScanReader:
             yield row
 
 
-def scan_head(client: Client, topic: str) -> dict[str, Any]:
+def scan_head(client: TopicsClient, topic: str) -> dict[str, Any]:
     """What a scan says of the topic before its first record: epoch, head, lines, where seqs begin."""
-    response = client.scan(topic, {"columns": ["seq"], "max_records": 1})
-    schema = pa.ipc.open_stream(response.read()).schema
+    with client.scan(topic, {"columns": ["seq"], "max_records": 1}) as body:
+        schema = pa.ipc.open_stream(body.read()).schema
     head: dict[str, Any] = json.loads(schema.metadata[METADATA])
     return head

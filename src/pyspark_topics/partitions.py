@@ -16,9 +16,10 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, TopicView
 from pyspark_topics.options import ReadOptions
-from topics.client import Client, Refused, TopicsError
+from topics.client import Refused, TopicsError
 
 # A task costs tens of milliseconds: below this many records another one does not pay.
 SMALLEST_TASK = 50_000
@@ -188,7 +189,7 @@ SMALLEST_READ = 20_000
 class SealedFiles:
     """The driver's side: where sealed records lie. The server keeps what was named until its lease ends."""
 
-    client: Client
+    client: TopicsClient
 
     def __post_init__(self) -> None:
         self._pinned: list[tuple[str, str]] = []
@@ -259,7 +260,9 @@ def _sealed(manifest: dict[str, Any], run: dict[str, Any]) -> SealedRun:
 
 
 @contextmanager
-def planned(client: Client, ranges: list[SeqRange], options: ReadOptions) -> Iterator[list[TaskPartition]]:
+def planned(
+    client: TopicsClient, ranges: list[SeqRange], options: ReadOptions
+) -> Iterator[list[TaskPartition]]:
     """Tasks that are done by the end of the block, and their files kept until then."""
     files = SealedFiles(client)
     try:

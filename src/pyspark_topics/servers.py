@@ -5,7 +5,6 @@ because every server counts epochs on its own. `ServerProbe` asks all servers at
 answer delays nobody.
 """
 
-import http.client
 import json
 import re
 import threading
@@ -18,9 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyspark_topics.client import Client, TopicsClient
 from pyspark_topics.errors import OptionError
-from topics.client import Client, Refused, TopicsError, Unreachable
-from topics.client.client import Json
+from topics.client import Refused, TopicsError, Unreachable
+from topics.client.wire.session import Json
 from topics.values.names import is_topic_name
 
 # A server that takes longer is busy with something else, or its machine has vanished.
@@ -103,7 +103,7 @@ _ROW = re.compile(r"row (\d+): (.*)", re.DOTALL)
 _AT = " "
 
 
-class Servers(Client):
+class Servers(TopicsClient):
     """Not for several threads at once. Pickles as its addresses, and where topics are."""
 
     def __init__(self, urls: Iterable[str], api_key: str | None, *, patience_s: float) -> None:
@@ -141,11 +141,9 @@ class Servers(Client):
     # --- which server -----------------------------------------------------------------------------------
 
     def home(self, topic: str) -> str:
-        """The server that the topic is known to be on; empty if it is not known to be on any."""
         return self._homes.get(topic, "")
 
     def expect(self, homes: Mapping[str, str]) -> None:
-        """Topics are where they were, as long as nobody finds them elsewhere."""
         for topic, url in homes.items():
             if url in self._clients:
                 self._homes.setdefault(topic, url)
@@ -212,7 +210,7 @@ class Servers(Client):
             if name not in found and self.home(name) == url:
                 del self._homes[name]
 
-    def _of(self, topic: str) -> Client:
+    def at(self, topic: str) -> Client:
         if topic not in self._homes and topic not in self.states([topic]):
             raise Refused(404, "topic_not_found", f"topic {topic} is on none of {', '.join(self._clients)}")
         return self._clients[self._homes[topic]]
@@ -223,40 +221,10 @@ class Servers(Client):
             self.states([topic])
         return self._homes.get(topic, self._first)
 
-    # --- as the client of one server --------------------------------------------------------------------
-
-    def topic(self, name: str) -> Json:
-        return self._of(name).topic(name)
+    # --- all servers ------------------------------------------------------------------------------------
 
     def topic_names(self) -> Iterator[str]:
         return iter(self.states(None))
-
-    def scan(self, topic: str, request: Json) -> http.client.HTTPResponse:
-        return self._of(topic).scan(topic, request)
-
-    def segments(self, topic: str) -> Json:
-        return self._of(topic).segments(topic)
-
-    def renew_segments(self, topic: str, snapshot: str) -> Json:
-        return self._of(topic).renew_segments(topic, snapshot)
-
-    def release_segments(self, topic: str, snapshot: str) -> Json:
-        return self._of(topic).release_segments(topic, snapshot)
-
-    def ledger(self, topic: str) -> Json:
-        return self._of(topic).ledger(topic)
-
-    def put_cursor(self, topic: str, consumer: str, seq: int, epoch: int) -> Json:
-        return self._of(topic).put_cursor(topic, consumer, seq, epoch)
-
-    def cursors(self, topic: str) -> Json:
-        return self._of(topic).cursors(topic)
-
-    def delete_before(self, topic: str, seq: int) -> Json:
-        return self._of(topic).delete_before(topic, seq)
-
-    def delete_tagged(self, topic: str, tag: str) -> Json:
-        return self._of(topic).delete_tagged(topic, tag)
 
     def routers(self) -> Iterator[Json]:
         return chain.from_iterable(client.routers() for client in self._clients.values())
@@ -298,7 +266,7 @@ class Servers(Client):
         ]
         return answers[0]
 
-    def drop_stage(self, stage: str) -> Json:
+    def drop_stage(self, stage: str) -> None:
         failed: TopicsError | None = None
         for client in self._clients.values():
             try:
@@ -307,14 +275,13 @@ class Servers(Client):
                 failed = error
         if failed is not None:
             raise failed
-        return {}
 
     # --- operations -------------------------------------------------------------------------------------
 
     def start_purge(self, topics: list[str] | None = None) -> Json:
         mine: dict[str, list[str] | None] = {}
         for url in self._clients:
-            mine[url] = None if topics is None else [one for one in topics if self._of(one).url == url]
+            mine[url] = None if topics is None else [one for one in topics if self.at(one).url == url]
         chosen = {url: names for url, names in mine.items() if names is None or names}
         return _together({url: self._clients[url].start_purge(names) for url, names in chosen.items()})
 

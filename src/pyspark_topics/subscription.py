@@ -5,14 +5,14 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Bound, Position, TopicView
 from pyspark_topics.options import ReadOptions
-from topics.client import Client
 
 
 def subscribed(
-    client: Client, options: ReadOptions, *, patient: bool = True
+    client: TopicsClient, options: ReadOptions, *, patient: bool = True
 ) -> tuple[dict[str, TopicView], list[str]]:
     """The topics of this read as they are now, and those that were named and do not exist."""
     names: Iterable[str] | None = options.topics
@@ -39,7 +39,7 @@ def _time_for(view: TopicView, one: int | None, each: dict[str, int] | None, opt
     return each[view.name]
 
 
-def start_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
+def start_of(client: TopicsClient, view: TopicView, options: ReadOptions) -> Position:
     since = _time_for(view, options.starting_ts, options.starting_times, "startingOffsetsByTimestamp")
     if since is None:
         at = _at_bound(view, options.starting, "startingOffsets")
@@ -79,7 +79,7 @@ def start_of_missing(name: str, options: ReadOptions) -> Position:
     return Position(seq, epoch)
 
 
-def end_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
+def end_of(client: TopicsClient, view: TopicView, options: ReadOptions) -> Position:
     until = _time_for(view, options.ending_ts, options.ending_times, "endingOffsetsByTimestamp")
     if until is None:
         at = _at_bound(view, options.ending, "endingOffsets")
@@ -98,7 +98,7 @@ def _at_bound(view: TopicView, bound: Bound, option: str) -> Position:
     return view.end if word == "latest" else Position(ORIGIN, view.epoch)
 
 
-def _first_since(client: Client, view: TopicView, ts: int) -> int | None:
+def _first_since(client: TopicsClient, view: TopicView, ts: int) -> int | None:
     """The first live seq of that time or later. Times never decrease with seq, so one look is enough."""
     if view.floor > view.head:
         return None
@@ -110,5 +110,6 @@ def _first_since(client: Client, view: TopicView, ts: int) -> int | None:
         "since_ts": ts,
         "max_records": 1,
     }
-    seqs = pa.ipc.open_stream(client.scan(view.name, request).read()).read_all().column("seq")
+    with client.scan(view.name, request) as body:
+        seqs = pa.ipc.open_stream(body.read()).read_all().column("seq")
     return seqs[0].as_py() if len(seqs) else None

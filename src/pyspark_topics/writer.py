@@ -25,10 +25,11 @@ from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
 from pyspark_topics.bad_records import IS_NULL, BadRecords, wrong
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import BadRow, BatchTooLarge, NotRepeatable, OptionError
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.rows import SinkRows
-from topics.client import Client, Refused, TopicsError
+from topics.client import Refused, TopicsError
 
 # Parts of about this size: far below the server's limit for a body, large enough not to count.
 PART_BYTES = 8 * 1024 * 1024
@@ -53,11 +54,11 @@ class Staged(WriterCommitMessage):
     partition: int = 0
     query_id: str | None = None
 
-    def put(self, client: Client, name: str, rows: list[pa.RecordBatch], topic: str | None) -> None:
+    def put(self, client: TopicsClient, name: str, rows: list[pa.RecordBatch], topic: str | None) -> None:
         """One more part; `topic` is for rows that name none."""
         self.parts += client.stage_part(self.stage, name, _ipc(rows), topic)
 
-    def commit(self, client: Client, identity: str, batch: int) -> None:
+    def commit(self, client: TopicsClient, identity: str, batch: int) -> None:
         client.commit_stage(self.stage, identity, batch, self.parts)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pyspark_topics.client import Client as TopicsClient
 from tests.contract.conftest import Boot, NewTopic
 from tests.contract.server import TopicHandle
-from topics.client import Client as TopicsClient
 
 KINDS = ("deleted", "cap", "ttl", "trim", "lost")
 

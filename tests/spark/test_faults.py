@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructType
 
+from pyspark_topics.client import Client
 from pyspark_topics.errors import BatchTooLarge
 from pyspark_topics.options import parse_write
 from pyspark_topics.payload import parse_data
@@ -19,7 +20,7 @@ from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 from tests.spark.workers import Interruption, jvm, kill_python_workers
 from tests.support import free_port
-from topics.client import Client, Refused
+from topics.client import Refused
 
 Options = dict[str, str]
 Job = Callable[[SparkSession, Options, Path], None]

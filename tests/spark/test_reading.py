@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyspark_topics import partitions
+from pyspark_topics.client import Client
 from pyspark_topics.offsets import ORIGIN, Position
 from pyspark_topics.options import parse_read
 from pyspark_topics.partition_reader import read_ranges
@@ -19,7 +20,6 @@ from pyspark_topics.rows import ReadSchema
 from tests.spark.histories import random_history
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
-from topics.client import Client
 
 SCHEMA = ReadSchema(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason"))
 SEEDS = range(12)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pyspark_topics.client import Client
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.offsets import Position
 from pyspark_topics.partition_reader import ScanReader
@@ -18,7 +19,7 @@ from pyspark_topics.rows import ReadSchema
 from tests.spark.histories import random_history
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
-from topics.client import Client, Refused, Unreachable
+from topics.client import Refused, Unreachable
 
 SCHEMA = ReadSchema(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason"))
 SinkRows = list[dict[str, Any]]

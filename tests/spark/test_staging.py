@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_topics import writer
+from pyspark_topics.client import Client
 from pyspark_topics.errors import BadRow
 from pyspark_topics.options import Server, WriteOptions
 from pyspark_topics.rows import SinkRows
 from pyspark_topics.writer import Staged, Stager, gathered, joined, send
 from tests.support import ServerProcess
-from topics.client import Client
 
 Part = tuple[str, str, list[str], str | None]
 

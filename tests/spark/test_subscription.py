@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pyspark_topics.client import Client
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Position, TopicView
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.subscription import end_of, start_of, start_of_missing, subscribed
-from topics.client import Client, Refused
+from topics.client import Refused
 
 VIEW = TopicView("orders", 7, 20, 5)
 

@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 from deltalake import Schema
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.micro_batch_stream import publish_cursors
 from pyspark_topics.offsets import Offsets, TopicView, advance
@@ -60,7 +61,6 @@ from pyspark_topics.pipelines.typed import Typing, check_columns, parse_schema, 
 from pyspark_topics.rows import LOSS_COLUMNS, ReadSchema, spark_schema
 from pyspark_topics.session import on_executors
 from pyspark_topics.subscription import subscribed
-from topics.client import Client
 
 log = logging.getLogger(__name__)
 # Heads are looked at this often; what is found waits for `every_s`, or until there is enough for full files.
@@ -141,7 +141,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             archiver.run()
         return Outcome(facts={"table": archiver.lake.path, "records": archiver.records})
 
-    def _refuse_missing(self, client: Client, options: ReadOptions, context: Context) -> None:
+    def _refuse_missing(self, client: TopicsClient, options: ReadOptions, context: Context) -> None:
         """Before there is a table: what is refused leaves nothing behind."""
         _, missing = subscribed(client, options)
         where = location(self.table, context.storage)
@@ -186,7 +186,7 @@ class _Archiver:
     settings: Archive
     context: Context
     options: ReadOptions
-    client: Client
+    client: TopicsClient
     lake: Lake
     records: int = 0
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED
 from pyspark_topics.offsets import ORIGIN, Position, Range, SeqSet, TopicView
@@ -44,7 +45,6 @@ from pyspark_topics.pipelines.terminal import table_lines
 from pyspark_topics.rows import ReadSchema
 from pyspark_topics.session import on_executors
 from pyspark_topics.subscription import subscribed
-from topics.client import Client
 
 _SCHEMA = ReadSchema(("seq", "kind", "gap_from", "gap_to", "reason"))
 _FILE_COLUMNS = ["topic", "epoch", "seq"]
@@ -229,7 +229,7 @@ class _Counted:
 class _Auditor:
     settings: Audit
     context: Context
-    client: Client
+    client: TopicsClient
     lake: Lake | None
 
     def run(self) -> list[Account]:

@@ -163,7 +163,7 @@ class Folder:
         sync_folder(self.uri)
 
     def is_free(self) -> bool:
-        return not (os.path.isdir(self.uri) and set(os.listdir(self.uri)) - {"_delta_log"})
+        return not os.path.isdir(self.uri) or all(name.startswith("_") for name in os.listdir(self.uri))
 
     def refuse_unsafe(self) -> None:
         os.makedirs(os.path.dirname(self.uri), exist_ok=True)

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position
 from pyspark_topics.pipelines.archive import table_mistakes
@@ -39,7 +40,7 @@ from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, 
 from pyspark_topics.pipelines.table_schema import DAY, RESERVED, Layout
 from pyspark_topics.pipelines.terminal import table_lines
 from pyspark_topics.session import on_executors
-from topics.client import Client, Refused
+from topics.client import Refused
 
 # Records in the middle of being copied by a router turn up behind the first pass.
 MAX_ROUNDS = 10
@@ -167,7 +168,7 @@ def _others(where: Location, name: str, tagged: Tagged) -> Iterator[pa.RecordBat
 class LogErasure:
     """The log's part: deleted in every topic it may be in, then purged from the server's disk."""
 
-    client: Client
+    client: TopicsClient
     tag: str
     stop: threading.Event
     # Topics that are meant, whether they are still there or not.
@@ -338,7 +339,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def _starts(client: Client, topics: list[str]) -> Offsets:
+def _starts(client: TopicsClient, topics: list[str]) -> Offsets:
     """Where topics begin, for tables that do not know them yet."""
     found = {}
     for topic in topics:

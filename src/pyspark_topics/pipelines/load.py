@@ -19,6 +19,7 @@ from pyspark import RDD
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import BadRow, PipelineFailed
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.pipelines.context import (
@@ -45,7 +46,7 @@ from pyspark_topics.pipelines.state import StatePath, SteppedJob
 from pyspark_topics.rows import SinkRows
 from pyspark_topics.session import beside
 from pyspark_topics.writer import Staged, stage_steps
-from topics.client import Client, Refused
+from topics.client import Refused
 
 # Input of one task; rows may be several times as large as JSON.
 SPLIT_BYTES = 64 * 1024 * 1024
@@ -164,7 +165,7 @@ def refuse_strangers(
 class _RunningLoad:
     settings: Load
     context: Context
-    client: Client
+    client: TopicsClient
     notes: Loaded
     files: int = 0
     records: int = 0
@@ -212,7 +213,7 @@ class _Loader:
 
     settings: Load
     context: Context
-    client: Client
+    client: TopicsClient
     job: SteppedJob
     records: int = 0
 

@@ -26,6 +26,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import BooleanType
 
 from pyspark_topics.bad_records import BadRecords, records_against_schema
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed, TableChanged, written_for_users
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG, LossPolicy, as_rows, as_text, together
 from pyspark_topics.micro_batch_stream import publish_cursors
@@ -39,7 +40,7 @@ from pyspark_topics.pipelines.state import Checkpoint
 from pyspark_topics.rows import LOSS_COLUMNS, TOMBSTONE, ReadSchema
 from pyspark_topics.session import beside
 from pyspark_topics.writer import Staged, stage_frame
-from topics.client import Client, Refused
+from topics.client import Refused
 
 log = logging.getLogger(__name__)
 # How often a running query is asked whether it still runs.
@@ -84,9 +85,9 @@ class RunnableRoute(Protocol):
         storage: Mapping[str, str] | None = None,
     ) -> DataFrame: ...
 
-    def heads(self, context: Context, client: Client) -> Offsets: ...
+    def heads(self, context: Context, client: TopicsClient) -> Offsets: ...
 
-    def missing(self, names: list[str], context: Context, client: Client) -> list[str]: ...
+    def missing(self, names: list[str], context: Context, client: TopicsClient) -> list[str]: ...
 
 
 @dataclass
@@ -95,9 +96,9 @@ class RunningRoute:
 
     route: RunnableRoute
     context: Context
-    client: Client
+    client: TopicsClient
     # What looks for topics while micro-batches, on a thread of Spark's, use the other one.
-    looking: Client
+    looking: TopicsClient
     read: int = 0
     written: int = 0
     errors: int = 0
@@ -303,7 +304,7 @@ class RunningRoute:
 _ASKED = ReadSchema(("topic", "data", *LOSS_COLUMNS))
 
 
-def lost_in(client: Client, ranges: Iterable[SeqRange]) -> list[str]:
+def lost_in(client: TopicsClient, ranges: Iterable[SeqRange]) -> list[str]:
     """What the server announces for these stretches, and what routes further up had announced in them.
 
     Of the records, the server looks at the tags alone.

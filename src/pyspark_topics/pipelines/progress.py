@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pyspark_topics.client import Client, TopicsClient
 from pyspark_topics.errors import PipelineFailed, did_you_mean
 from pyspark_topics.options import Server
-from topics.client import Client, Refused, Unreachable
+from topics.client import Refused, Unreachable
 
 # The rate shown is that of the last few seconds: an average since the start says little about now.
 RATE_WINDOW_S = 10.0
@@ -119,7 +120,7 @@ class Progress:
 class Missing:
     """What a pipeline waits for, if it does; one that stops at the heads of now has nothing to wait for."""
 
-    client: Client
+    client: TopicsClient
     progress: Progress
     once: bool
     _told: list[str] = field(default_factory=list)
@@ -230,7 +231,7 @@ class Reports:
     def _tell(self, name: str, said: _Said) -> bool:
         is_told = True
         for server in self._servers:
-            client: Client = server.client()
+            client = Client(server.url, server.api_key, patience_s=server.patience_s)
             try:
                 client.put_pipeline(name, said.kind, said.state, said.why)
             except Refused as refusal:

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import as_rows, as_text
 from pyspark_topics.options import WriteOptions, parse_timestamp
@@ -30,7 +31,6 @@ from pyspark_topics.pipelines.state import SteppedJob
 from pyspark_topics.rows import TIMESTAMP, with_event_ts
 from pyspark_topics.session import on_executors
 from pyspark_topics.writer import Staged, send
-from topics.client import Client
 
 # Seqs of one step. A step is one commit, so this also bounds what a reader sees appear at once.
 STEP_SEQS = 100_000
@@ -150,7 +150,7 @@ class ReplayStep:
 class _Replayer:
     settings: Replay
     context: Context
-    client: Client
+    client: TopicsClient
     lake: Lake
     job: SteppedJob
 

@@ -18,6 +18,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
 from pyspark_topics.options import Server, WriteOptions, parse_read, source_options
@@ -41,7 +42,6 @@ from pyspark_topics.pipelines.state import Checkpoint, StoredPath
 from pyspark_topics.rows import EVENT_TS, SinkRows, spark_schema
 from pyspark_topics.session import beside
 from pyspark_topics.subscription import subscribed
-from topics.client import Client
 
 # The text of a record while its parsed form is looked at.
 _TEXT = "__text"
@@ -202,12 +202,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         errors = {} if self.errors_into is None else {"errors": run.errors}
         return Outcome(facts={"read": run.read, "written": run.written, **errors})
 
-    def heads(self, context: Context, client: Client) -> Offsets:
+    def heads(self, context: Context, client: TopicsClient) -> Offsets:
         """Where the route begins that is to begin with what comes from now on."""
         options = parse_read(source_options(context.server, self.topics, self.pattern))
         return {name: view.end for name, view in subscribed(client, options)[0].items()}
 
-    def missing(self, names: list[str], context: Context, client: Client) -> list[str]:
+    def missing(self, names: list[str], context: Context, client: TopicsClient) -> list[str]:
         """Which of these topics are not there."""
         return subscribed(client, parse_read(source_options(context.server, names, None)))[1]
 

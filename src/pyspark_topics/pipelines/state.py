@@ -19,10 +19,10 @@ from typing import Any, Protocol, Self
 
 from pyspark.sql import SparkSession
 
+from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed, in_a_line
 from pyspark_topics.pipelines.delta_table import FORMAT, is_address, location, sync_folder
 from pyspark_topics.writer import Staged
-from topics.client import Client
 
 _ACCOUNT = "azure_storage_account_name"
 
@@ -96,7 +96,7 @@ def write_note(path: StatePath, noted: Any) -> None:
 
 def claim_state(folder: StatePath) -> None:
     """Mark a new folder with the format of this version; refuse the state of another one."""
-    mark = folder / "format.json"
+    mark = folder / "_format.json"
     try:
         found = json.loads(mark.read_text())
     except FileNotFoundError:
@@ -270,7 +270,7 @@ class SteppedJob:
         """Whether a step of it may be committed: what it is about must not change any more."""
         return self.step > 0 or bool(self.plan)
 
-    def commit(self, client: Client, steps: list[Staged], at: int) -> None:
+    def commit(self, client: TopicsClient, steps: list[Staged], at: int) -> None:
         """Each step under a number of its own, and noted when all have arrived."""
         for number, staged in enumerate(steps, self.step):
             if staged.parts:
@@ -307,7 +307,7 @@ class Homes:
     """
 
     path: StatePath
-    client: Client
+    client: TopicsClient
     # Where topics were that were read before there was a note: when there was but one server.
     first: str
 

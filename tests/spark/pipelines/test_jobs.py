@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_topics.client import Client
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.replay import Pace
 from pyspark_topics.pipelines.state import SteppedJob
 from pyspark_topics.writer import Staged
-from topics.client import Client
 
 
 class Commits(Client):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,30 +16,11 @@ from pyspark.sql import functions as f
 from pyspark_topics.pipelines import Archive, Route
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
-from topics.client.connection import Connection
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)
 
 ORDER = "sku STRING, qty INT"
-
-
-def test_what_looks_for_topics_and_what_writes_have_a_connection_each(
-    server: Server, topic: str, pipelines: Pipelines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Micro-batches are written on a thread of Spark's, and a connection is not for two at once.
-    used: dict[Connection, set[str]] = {}
-    send_once = Connection._send_once
-
-    def noted(self: Connection, *args: Any) -> Any:
-        used.setdefault(self, set()).add(threading.current_thread().name)
-        return send_once(self, *args)
-
-    monkeypatch.setattr(Connection, "_send_once", noted)
-    server.append(topic, 1, 2)
-    pipelines.run(Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records"), "by-name")
-    assert len(used) > 1
-    assert [threads for threads in used.values() if "by-name" in threads and len(threads) > 1] == []
 
 
 def tombstone(topic: str, gap_from: int, gap_to: int, reason: str) -> dict[str, Any]:

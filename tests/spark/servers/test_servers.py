@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pyspark_topics.client import Client
 from pyspark_topics.errors import OptionError
 from pyspark_topics.micro_batch_stream import StreamReader
 from pyspark_topics.offsets import ELSEWHERE, Position, read_stored
@@ -21,7 +22,7 @@ from pyspark_topics.rows import spark_schema
 from pyspark_topics.servers import FEW, Servers
 from pyspark_topics.subscription import subscribed
 from tests.spark.servers.fleet import Simulated, simulated, state
-from topics.client import Client, Refused, Unreachable
+from topics.client import Refused, Unreachable
 
 
 @pytest.fixture
