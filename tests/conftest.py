@@ -125,19 +125,22 @@ def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint.Checkpointer, "capture", checked)
 
 
-# What the tests of these folders share takes long to start: Spark sessions, a cluster, a filled server.
-_TOGETHER = {"spark": "spark", "cluster": "spark", "browser": "browser"}
+# One process starts what takes long to start: a Spark session, a cluster, or a filled server and a browser.
+_SPARK = {"spark", "cluster"}
+_TOGETHER = {"browser": "browser"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In several processes at once: what shares something stays together, and the longest comes first."""
+    """With several processes: tests that share what takes long to start stay together and come first."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     tests = Path(__file__).parent
 
-    def folder_of(item: pytest.Item) -> str:
-        return item.path.relative_to(tests).parts[0]
+    def shared_by(item: pytest.Item) -> str | None:
+        if _SPARK & set(getattr(item, "fixturenames", ())):
+            return "spark"
+        return _TOGETHER.get(item.path.relative_to(tests).parts[0])
 
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(folder_of(item), str(item.path))))
-    items.sort(key=lambda item: folder_of(item) not in _TOGETHER)
+        item.add_marker(pytest.mark.xdist_group(shared_by(item) or str(item.path)))
+    items.sort(key=lambda item: shared_by(item) is None)

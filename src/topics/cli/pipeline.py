@@ -101,7 +101,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _mistakes(arguments: argparse.Namespace) -> Generator[str]:
-    from pyspark_topics.pipelines.checking import Check
+    from pyspark_topics.pipelines.context import Check
     from pyspark_topics.pipelines.declaration import DeclarationError, read_what_is_right
     from pyspark_topics.pipelines.state import state_path
     from pyspark_topics.session import SharedSession

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.options import Server as Address
 from pyspark_topics.pipelines import Load, Route
-from pyspark_topics.pipelines.checking import Check
+from pyspark_topics.pipelines.context import Check
 from pyspark_topics.pipelines.declaration import read_what_is_right
 from pyspark_topics.pipelines.state import StoredPath
 from tests.spark.server import Server
