@@ -80,7 +80,8 @@ def deal(
     `shift`: from the table's time to Unix time. `next_lease_ids` reserves ids and returns the first.
     """
     granted: list[Lease] = []
-    for claim, share in zip(claims, _shares(jobs, claims), strict=True):
+    shares = [jobs] if len(claims) == 1 else _shares(jobs, claims)
+    for claim, share in zip(claims, shares, strict=True):
         seqs = [job.seq for job in share]
         first_id, deadline = next_lease_ids(len(seqs)), now + claim.lease_ms
         granted += table.grant(seqs, first_id, claim.node, deadline, claim.holder)
@@ -90,8 +91,6 @@ def deal(
 
 
 def _shares(jobs: list[Job], claims: list[Claim]) -> list[list[Job]]:
-    if len(claims) == 1:
-        return [jobs]
     shares: list[list[Job]] = [[] for _ in claims]
     turns = deque(zip(shares, claims, strict=True))
     for job in jobs:

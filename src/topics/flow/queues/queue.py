@@ -9,6 +9,7 @@ Leases live in memory. A queue with `leases_durable` journals every change of a 
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 
 import msgspec
 
@@ -22,6 +23,8 @@ from topics.flow.queues.settlement import MAX_JOBS, AckOp, Settlement, Verb
 from topics.log import CallbackOp, Engine, Fail, Layer, Topic
 from topics.storage import FrameDraft, Kind
 from topics.values import ApiError, topic_not_found
+
+_wanted_by = attrgetter("wanted")
 
 # Flag of a frame that has an entry for every known job, not only for changed ones.
 ALL_LEASES = 1
@@ -109,11 +112,9 @@ class JobQueue(Layer):
         self.table.expire(now)
 
     def _forget_gone(self) -> None:
-        gone = self.topic.head - self.topic.live_count
-        if gone != self._gone:
-            self._gone = gone
-            self.losses.needs_rescan = True
-            self.table.forget(gone_among(self.topic, self.table.known()))
+        self._gone = self.topic.head - self.topic.live_count
+        self.losses.needs_rescan = True
+        self.table.forget(gone_among(self.topic, self.table.known()))
 
     def _finish_recovery(self) -> None:
         """First use after a start: forget leases that do not survive a restart; their jobs are free."""
@@ -159,10 +160,11 @@ class JobQueue(Layer):
             _fail_all(claims, topic_not_found(self.topic.name))
             return
         now, table = self.refresh(), self.table
-        wanted = sum([claim.wanted for claim in claims])
+        wanted = sum(map(_wanted_by, claims))
         jobs = take_jobs(self.topic, table, wanted, MAX_CLAIM_BYTES * len(claims))
         # Reading them may have shown that some are lost.
-        self._forget_gone()
+        if self.topic.head - self.topic.live_count != self._gone:
+            self._forget_gone()
         if self.losses.needs_rescan:
             claims[0].notice = self.losses.offer()
         leases = deal(table, jobs, claims, now, self._shift, self._next_lease_ids)
@@ -175,9 +177,10 @@ class JobQueue(Layer):
         """Reply to the claims, once the journal has their leases if these are durable."""
         if leases and self.topic.config.leases_durable:
             seqs = [lease.seq for lease in leases]
-            self._journal(seqs, partial(_reply_all, claims), partial(self._take_back, claims, leases))
-        else:
-            _reply_all(claims)
+            self._journal(seqs, partial(self._reply, claims, []), partial(self._take_back, claims, leases))
+            return
+        for claim in claims:
+            claim.done(claim)
 
     def _take_back(self, claims: list[Claim], leases: list[Lease], error: ApiError) -> None:
         self._reopen(leases)
@@ -338,11 +341,6 @@ class JobQueue(Layer):
 def _fail_all(claims: list[Claim], error: ApiError) -> None:
     for claim in claims:
         claim.fail(error)
-
-
-def _reply_all(claims: list[Claim]) -> None:
-    for claim in claims:
-        claim.done(claim)
 
 
 def _unheard(_: ApiError | None = None) -> None:
