@@ -361,29 +361,24 @@ class AsyncWriter(Generic[T]):
     ) -> None:
         """Add one record to the batch. Waits while the server is slower than its writers."""
         if IS_ASYNC:
-            await self._aio_write(data, tag, node, meta)
+            batching = self._batching
+            # Other tasks may have filled the batch: it is sent first, so that order is kept.
+            while batching.is_full:
+                async with batching.turn:
+                    if batching.is_full:
+                        await self._io.run(batching.send())
+            if self._add(data, tag, node, meta) and batching.is_due:
+                async with batching.turn:
+                    if batching.is_due:
+                        await self._io.run(batching.send())
+            elif self._aio_timer is None:
+                loop = asyncio.get_running_loop()
+                self._aio_timer = loop.call_later(max(batching.due_s, 0.0), self._aio_linger_is_over)
             return
         if self._add(data, tag, node, meta):
             async with self._batching.turn:
                 if self._batching.is_due:
                     await self._io.run(self._batching.send())
-
-    async def _aio_write(
-        self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None
-    ) -> None:
-        batching = self._batching
-        # Other tasks may have filled the batch: it is sent first, so that order is kept.
-        while batching.is_full:
-            async with batching.turn:
-                if batching.is_full:
-                    await self._io.run(batching.send())
-        if self._add(data, tag, node, meta) and batching.is_due:
-            async with batching.turn:
-                if batching.is_due:
-                    await self._io.run(batching.send())
-        elif self._aio_timer is None:
-            loop = asyncio.get_running_loop()
-            self._aio_timer = loop.call_later(max(batching.due_s, 0.0), self._aio_linger_is_over)
 
     def _aio_linger_is_over(self) -> None:
         self._aio_timer = None
