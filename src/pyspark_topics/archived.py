@@ -143,7 +143,7 @@ class ArchiveReader:
 
 
 def _chosen(wanted: ScanFilter) -> ds.Expression | None:
-    """As the server chooses."""
+    """The filter as an expression of Arrow, with the server's rules."""
     found = [~ds.field("node").isin(list(wanted.nodes)) | ds.field("node").is_null()] if wanted.nodes else []
     tag = wanted.tag[2] if isinstance(wanted.tag, list) else wanted.tag
     if tag is not None:
@@ -178,7 +178,7 @@ class UnionReader:
 
     @staticmethod
     def inner(schema: ReadSchema) -> ReadSchema:
-        """What has to be read of the log to know what it passes over."""
+        """The columns to read from the log, so that gaps between seqs can be seen."""
         return ReadSchema((*schema.names, *(name for name in _WITH_LOSS if name not in schema.names)))
 
     def read(self, wanted: SeqRange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -239,7 +239,7 @@ class UnionReader:
     def _lost(
         self, wanted: SeqRange, at: int, gap_from: int, gap_to: int, reason: str
     ) -> Iterator[pa.RecordBatch]:
-        """What the log announces as lost may be in the table."""
+        """Yield what the log reports as lost: from the table if it is there, otherwise as loss."""
         reached = self._archived_range(wanted, gap_to).reached if gap_from <= gap_to else ORIGIN
         last = max(min(reached, gap_to), gap_from - 1)
         yield from self._passed(wanted, at + 1, gap_from - 1)

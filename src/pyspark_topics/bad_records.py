@@ -41,13 +41,13 @@ IS_NULL = "is NULL"
 
 @dataclass(frozen=True)
 class BadRecords:
-    """Where rows go that are no record, and in whose name."""
+    """The topic for rows that cannot become records, and the pipeline that writes them."""
 
     into: str
     pipeline: str
 
     def records(self, found: list[tuple[str, Any]]) -> pa.RecordBatch:
-        """As the sink takes them: of each row the reason, and the row itself, or its beginning."""
+        """Return a record for each row: the reason and the row itself, or its beginning."""
         texts = [self.text(reason, None, None, row) for reason, row in found]
         return pa.RecordBatch.from_pydict({"data": texts, "tag": [TAG] * len(texts)})
 
@@ -137,7 +137,7 @@ def records_against_schema(
     ranges: list[SeqRange],
     bad_records: BadRecords,
 ) -> DataFrame | None:
-    """As the sink takes them, a record for each; None if there is nothing to read."""
+    """Return a record for each record of these ranges that does not fit; None if nothing can be read."""
     ends = _ends(client, server, ranges)
     if not ends:
         return None
@@ -169,7 +169,7 @@ def records_against_schema(
 def _ends(
     client: TopicsClient, server: Server, ranges: list[SeqRange]
 ) -> dict[str, tuple[Position, Position]]:
-    """By topic. One that began anew since has none of these records any more."""
+    """Return start and end by topic. A topic that was created again has none of these records."""
     if not ranges:
         return {}
     names = sorted({one.topic for one in ranges})

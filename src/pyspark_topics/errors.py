@@ -54,7 +54,7 @@ class BatchTooLarge(ForUsers, RuntimeError):
 
 
 class PipelineFailed(ForUsers):
-    """It cannot go on; one sentence says why and what to do."""
+    """A pipeline cannot continue; one sentence says why and what to do."""
 
 
 class SparkDoesNotStart(PipelineFailed):
@@ -69,7 +69,7 @@ _FORESEEN = (ForUsers, TopicsError)
 
 
 def written_for_users(error: BaseException) -> str | None:
-    """What our own code said, also where Spark wrapped it; None for anything that was not foreseen."""
+    """Return the message of an error of ours, also if Spark wrapped it; None for any other error."""
     if isinstance(error, _FORESEEN):
         return str(error)
     names = [kind.__name__ for base in _FORESEEN for kind in _kinds_of(base)]
@@ -88,7 +88,7 @@ def _kinds_of(base: type[Exception]) -> Iterator[type[Exception]]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What to add to a sentence about a name that is not known; empty if none is like it."""
+    """Return what to add to a message about an unknown name; empty if no name is similar."""
     close = get_close_matches(name, list(known), 1)
     return f', did you mean "{close[0]}"' if close else ""
 
@@ -105,7 +105,7 @@ _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 
 
 def has_trace(error: BaseException) -> bool:
-    """Whether code in Python raised it."""
+    """Return whether Python code raised the error."""
     return _TRACE in str(error)
 
 

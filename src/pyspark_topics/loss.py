@@ -75,7 +75,7 @@ def as_text(topic: str, gap_from: int, gap_to: int | None, reason: str) -> str:
 
 
 def as_rows(texts: Iterable[str], topic: str | None = None) -> pa.RecordBatch:
-    """As the sink takes them; `topic` for a stage whose rows name their targets."""
+    """Return rows for the sink; `topic` is for a stage whose rows name their targets."""
     texts = list(texts)
     columns = {"data": texts, "tag": [TOMBSTONE_TAG] * len(texts)}
     if topic is not None:

@@ -137,7 +137,7 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         return self._as_json(end, known.homes, heads_of(end, views.values(), known.heads))
 
     def _waits(self, start: Offsets, views: dict[str, TopicView]) -> bool:
-        """Whether there is too little for a micro-batch yet. What a run is to stop at is never too little."""
+        """Return whether too few records wait for a micro-batch. A run with an end never waits."""
         least = self.options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False

@@ -139,7 +139,7 @@ def _position(topic: str, at: Any) -> Position:
 
 
 def seen_from(start: Stored, homes: Mapping[str, str]) -> Offsets:
-    """Where a read begins that goes on where topics are now.
+    """Return the offsets to continue from, given the servers that the topics are on now.
 
     A topic that is on another server is another one, even if both servers count the same epoch.
     """
@@ -180,7 +180,7 @@ class TopicView:
 
 
 def advance(start: Offsets, views: Iterable[TopicView], limit: int | None) -> Offsets:
-    """How far the next micro-batch goes: to the heads, or `limit` records shared out by how much waits.
+    """Return the end of the next micro-batch: the heads, or `limit` records in proportion to the lag.
 
     A topic that is gone keeps its position: if it comes back, its new epoch tells.
     """
@@ -204,7 +204,7 @@ def advance(start: Offsets, views: Iterable[TopicView], limit: int | None) -> Of
 
 
 def heads_of(end: Offsets, views: Iterable[TopicView], before: Mapping[str, int]) -> dict[str, int]:
-    """The ends of those topics that are not read to their end; of one that is gone, what was known before."""
+    """Return the heads of topics; for a topic that is gone, the head that was known before."""
     known = {view.name: view.head for view in views if end[view.name].epoch == view.epoch}
     return {**before, **known}
 

@@ -58,7 +58,7 @@ class Server:
 
     @property
     def options(self) -> dict[str, str]:
-        """As options of the source and the sink."""
+        """The server as options of the source and the sink."""
         return {"url": self.url, **({} if self.api_key is None else {"apiKey": self.api_key})}
 
 
@@ -222,7 +222,7 @@ def parse_timestamp(text: str) -> int:
 
 
 def _moment(ms: int) -> int:
-    """As the server takes it: nothing is older than its first millisecond."""
+    """Clamp a time to what the server accepts."""
     if ms > LAST_MS:
         raise ValueError("that is later than any record can be")
     return max(ms, 0)
@@ -236,7 +236,7 @@ def _parse_ending(text: str) -> Bound:
 
 
 def _option(name: str, parse: Callable[[str], Any], default: object = None) -> Any:
-    """What users write, how it is read, and what stands for it if they do not."""
+    """Define an option: its name, its parser, and its default."""
     return field(metadata={"name": name, "parse": parse, "default": default})
 
 

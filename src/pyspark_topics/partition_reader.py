@@ -28,7 +28,7 @@ RENEWAL_PATIENCE_S = 1.0
 def read_task(
     options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[pa.RecordBatch]:
-    """What an executor does for Spark's source."""
+    """Read one task of Spark's source, on an executor."""
     return (batch for _, batch in read_ranges(options, schema, chosen, partition))
 
 
@@ -61,7 +61,7 @@ def read_ranges(
 def _from_both(
     options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
-    """The same where what is gone from the log comes from the table of an archive."""
+    """Read ranges from the log, and what has left the log from the table of an archive."""
     # Loaded where it is needed: tables are read by pipelines, and these read topics.
     from pyspark_topics.archived import ArchiveReader, UnionReader
 
@@ -127,7 +127,7 @@ class ScanBroken(Exception):
 
 
 class _Cursor:
-    """How far a range has been delivered. It starts in the life of the topic that the reader last saw."""
+    """The position up to which a range was delivered. It starts in the epoch that the reader last saw."""
 
     def __init__(self, wanted: SeqRange) -> None:
         self.at = wanted.start
@@ -143,7 +143,7 @@ class _Cursor:
 
 
 class _Stream:
-    """The batches of a scan, each with what the server noted on it."""
+    """The batches of a scan, each with the server's notes."""
 
     def __init__(self, body: ScanFile) -> None:
         try:
@@ -251,7 +251,7 @@ class ScanReader:
 
 
 def scan_head(client: TopicsClient, topic: str) -> dict[str, Any]:
-    """What a scan says of the topic before its first record: epoch, head, lines, where seqs begin."""
+    """Return the notes of a scan before its first record: epoch, head, lines, the first seq."""
     with client.scan(topic, {"columns": ["seq"], "max_records": 1}) as body:
         schema = pa.ipc.open_stream(body.read()).schema
     head: dict[str, Any] = json.loads(schema.metadata[METADATA])

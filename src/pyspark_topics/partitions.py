@@ -38,7 +38,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class SealedRun:
-    """Where a run of records lies on disk, and what tells it from another file under the same path."""
+    """The path of a run of records on disk, and what distinguishes it from another file at that path."""
 
     path: str
     topic_id: int
@@ -53,7 +53,7 @@ class SealedRun:
 
 @dataclass(frozen=True)
 class ArchivedRange:
-    """What the table of an archive has of one life of a topic."""
+    """The files and gaps of one epoch of a topic in the table of an archive."""
 
     # Up to here.
     reached: int
@@ -112,7 +112,7 @@ def ranges_between(
     views: Mapping[str, TopicView],
     heads: Mapping[str, int] = MappingProxyType({}),
 ) -> list[SeqRange]:
-    """What lies between two offsets. Topics that stand still have no range."""
+    """Return the seq ranges between two offsets; a topic that did not move has none."""
     found = []
     for topic, at in sorted(end.items()):
         begin = start.get(topic, Position(ORIGIN, at.epoch))
@@ -164,7 +164,7 @@ def _pieces(whole: SeqRange, size: int) -> Iterable[SeqRange]:
 
 @dataclass(frozen=True)
 class ScanFilter:
-    """What is left out in silence: the reader's own choice, never loss."""
+    """The records that the reader chose to leave out. They are not reported as loss."""
 
     nodes: tuple[str, ...] = ()
     tag: Any = None
@@ -187,7 +187,7 @@ SMALLEST_READ = 20_000
 
 @dataclass
 class SealedFiles:
-    """The driver's side: where sealed records lie. The server keeps what was named until its lease ends."""
+    """Sealed files as the driver sees them. The server keeps the files of a manifest until its lease ends."""
 
     client: TopicsClient
 
@@ -195,7 +195,7 @@ class SealedFiles:
         self._pinned: list[tuple[str, str]] = []
 
     def along(self, ranges: list[SeqRange]) -> list[SeqRange]:
-        """The same ranges, cut so that sealed stretches know their file."""
+        """Cut ranges so that each sealed part names its file."""
         return [piece for one in ranges for piece in self._cut(one)]
 
     def _cut(self, wanted: SeqRange) -> list[SeqRange]:

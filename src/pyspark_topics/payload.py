@@ -55,7 +55,7 @@ def _by_columns(frame: DataFrame, schema: str | StructType) -> DataFrame:
 def as_records(
     result: DataFrame, target: str | None, envelope: tuple[str, ...] = ("topic", *ENVELOPE)
 ) -> DataFrame:
-    """The sink's columns: without a column `data`, those that are not the envelope's are the record."""
+    """Return the sink's columns. Without a column `data`, the columns outside the envelope are the record."""
     if "data" not in result.columns:
         # A column of that name that is no time is one of the record's own.
         kinds = {field.name: field.dataType for field in result.schema.fields}

@@ -75,7 +75,7 @@ def attach(
 
 
 def _texts(options: dict[str, object]) -> dict[str, str]:
-    """As Spark's own `options` takes numbers and truth values; which topics are meant is said by `prefix`."""
+    """Convert values as Spark's `options` does. The topics are chosen by `prefix`."""
     for name in options:
         if name.lower() in ("subscribe", "subscribepattern"):
             raise OptionError(f'attach makes a view of each topic, so "{name}" is not for it: give a prefix')

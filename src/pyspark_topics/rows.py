@@ -152,7 +152,7 @@ _NONE = pa.scalar(None, pa.string())
 
 
 def event_ts_of(meta: pa.Array) -> pa.Array:
-    """As timestamps; NULL where there is none, or something else under that name."""
+    """Return the times in `meta` as timestamps; NULL if there is none."""
     import pyarrow.compute as pc  # takes as long as Spark's own part of a process; the driver does without
 
     mentioned = pc.fill_null(pc.match_substring(meta, f'"{EVENT_TS}"'), False)
@@ -210,7 +210,7 @@ _NESTED = (types.StructType, types.MapType, types.ArrayType, types.VariantType)
 
 @dataclass(frozen=True)
 class SinkRows:
-    """How to turn Spark's batches into what a stage takes."""
+    """The conversion of Spark's batches into the rows of a stage."""
 
     names: tuple[str, ...]
     # Columns that hold values rather than JSON text, with their types.
@@ -258,7 +258,7 @@ class SinkRows:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def timed(self, plain: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those texts with the times of the batch in them. Every row has what a record has to have."""
+        """Add the event times to `meta`; raise for a row without data or topic."""
         columns = dict(zip(plain.schema.names, plain.columns, strict=True))
         if EVENT_TS in self.names:
             columns["meta"] = with_event_ts(columns.get("meta"), batch.column(EVENT_TS))

@@ -87,7 +87,7 @@ def _is_silence(error: Exception) -> bool:
 
 
 def _at(url: str, error: Exception) -> Exception:
-    """The same, and which server said so."""
+    """Add the address of the server to an error."""
     if isinstance(error, Refused):
         return Refused(error.status, error.code, f"{error.message} (at {url})", error.detail)
     return error if isinstance(error, TopicsError) else Unreachable(f"asking {url} failed: {error}")
@@ -167,7 +167,7 @@ class Servers(TopicsClient):
         return found
 
     def _at_home(self, wanted: list[str]) -> dict[str, Json]:
-        """Those that are where they were. From time to time this is not relied on."""
+        """Return the topics that are on the server where they were; from time to time, ask all servers."""
         now = time.monotonic()
         if now - self._checked >= CHECK_EVERY_S:
             self._checked = now
@@ -182,7 +182,7 @@ class Servers(TopicsClient):
         return name in found or self.home(name) in self.silent
 
     def _look(self, wanted: Mapping[str, list[str] | None], *, patient: bool) -> dict[str, Json]:
-        """What servers say of these topics, or of all they have; who has which is learned on the way."""
+        """Ask servers for these topics, or for all; also record which server has each topic."""
         asked = {url: names for url, names in wanted.items() if names is None or names}
         clients = {url: self._client(url, self._patience_s) for url in asked} if patient else self._quick
         questions = {url: partial(_states, clients[url], names) for url, names in asked.items()}
@@ -243,7 +243,7 @@ class Servers(TopicsClient):
         return placed
 
     def _shared_out(self, stream: bytes, topic: str | None) -> dict[str, tuple[bytes, list[int] | None]]:
-        """By server: the rows for its topics, and which ones they are; None for all."""
+        """Split rows by the server of their topic, with their row numbers; None for all rows."""
         table = pa.ipc.open_stream(stream).read_all()
         if "topic" not in table.schema.names:
             return {self._for_writing(topic or ""): (stream, None)}

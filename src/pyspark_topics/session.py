@@ -154,7 +154,7 @@ class SharedSession:
 
 @contextmanager
 def _errors_to(path: Path | None) -> Iterator[None]:
-    """What is started meanwhile has this file as its standard error, for as long as it lives."""
+    """Give processes that are started meanwhile this file as their standard error."""
     if path is None:
         yield
         return

@@ -21,7 +21,7 @@ import pyspark
 
 
 def kept_script(environment: Mapping[str, str], name: str, text: str) -> Path | None:
-    """Where the script is: below the folder that the user has for such things, or a fresh one, or nowhere."""
+    """Return the path of the script, in the user's cache or a fresh folder; None if neither is writable."""
     for folder in _folders(environment):
         script = folder / name
         with suppress(OSError):
@@ -78,7 +78,7 @@ exec {python} "$@"
 
 
 def choose_python(environment: Mapping[str, str], *, is_local: bool) -> str:
-    """What Spark is to start its workers with. What the user chose stays."""
+    """Return the Python for Spark's workers. A choice of the user's is kept."""
     chosen, quick = environment.get("PYSPARK_PYTHON"), _quick_python(environment)
     if chosen not in (None, sys.executable, quick):
         return chosen

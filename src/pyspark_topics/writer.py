@@ -77,7 +77,7 @@ def send(
 
 
 def _named(refusal: Refused, options: WriteOptions, staged: Staged, rows: list[pa.RecordBatch]) -> Exception:
-    """What the server says of a row of a part, about the row as the user has it."""
+    """Turn the server's refusal of a row of a part into an error about the user's row."""
     if refusal.status != 400:
         return refusal
     table = pa.Table.from_batches(rows).combine_chunks()
@@ -99,7 +99,7 @@ def bad_row(topic: str | None, partition: int, row: int, what: str, excerpt: str
 
 
 def joined(stage: str, reports: Iterable[Staged]) -> Staged:
-    """What several tasks put into one stage, in the order of their partitions."""
+    """Join the reports of tasks that share a stage, in the order of their partitions."""
     ordered = sorted(reports, key=lambda one: one.partition)
     return Staged(
         stage,
@@ -111,7 +111,7 @@ def joined(stage: str, reports: Iterable[Staged]) -> Staged:
 
 @dataclass
 class Stager:
-    """What tasks do with the rows of a frame."""
+    """The part of the sink that tasks run."""
 
     options: WriteOptions
     rows: SinkRows
@@ -251,7 +251,7 @@ Messages = list[Staged | None]
 
 
 class SinkWriter:
-    """What both writers have in common."""
+    """The common part of both writers."""
 
     # What to do about a batch that is too large.
     smaller: str
@@ -277,7 +277,7 @@ class SinkWriter:
                 raise BatchTooLarge(f"{refusal.message}, and this batch has more: {self.smaller}") from None
 
     def drop_stage(self, stage: str) -> None:
-        """The job has failed, and why is more important than this; the server gives up old stages anyway."""
+        """Drop a stage after a failure. An error here must not hide the first one; old stages expire."""
         with suppress(TopicsError), self.options.server.client() as client:
             client.drop_stage(stage)
 
@@ -294,7 +294,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
             self.commit_stage(self.stager.stage, self.stager.stage, 0, present)
 
     def _commit_once(self, name: str, version: int, present: list[Staged]) -> None:
-        """Also without rows: if the batch had some when it was written before, that must come out."""
+        """Commit under the given version, also without rows, so that a repeat with other rows is refused."""
         try:
             self.commit_stage(self.stager.stage, name, version, present)
         except Refused as refusal:

@@ -159,7 +159,7 @@ def archives_into(table: str, check: CheckContext) -> list[Archive]:
 
 
 def table_mistakes(setting: str, table: str, check: CheckContext) -> Mistakes:
-    """What is wrong with a table that a pipeline reads; it need not exist if an archive makes it."""
+    """Check a table that a pipeline reads; it need not exist if an archive creates it."""
     where = location(table, check.storage)
 
     def look() -> None:
@@ -173,7 +173,7 @@ def table_mistakes(setting: str, table: str, check: CheckContext) -> Mistakes:
 
 @dataclass(frozen=True)
 class Written:
-    """What a task reports."""
+    """The report of a task."""
 
     files: list[DataFile]
     gaps: list[Gap]
@@ -286,7 +286,7 @@ class _Archiver:
         return on_executors(self.context.spark, partial(write_task, options, target), tasks)
 
     def _evolve(self, written: list[Written]) -> bool:
-        """Whether the table has more columns now, and has to be written to again."""
+        """Add columns for new fields; return whether the batch has to be written again."""
         new = settled(part.found for part in written)
         if not new:
             return False
@@ -310,7 +310,7 @@ class _Archiver:
         self.context.progress.advance(records, lag=lag, lost=gaps)
 
     def _trim(self, moved: Offsets) -> None:
-        """What lies in the lake, its commit synced, may go from the log, once it was read back equal."""
+        """Delete from the log what the table has durably, after it was read back and found equal."""
         for topic, view in self._look().items():
             # Seqs of another life of the topic are not the ones that were archived.
             if topic in moved and moved[topic].epoch == view.epoch and view.floor <= moved[topic].seq:
@@ -324,7 +324,7 @@ def _waiting(view: TopicView, at: Offsets) -> int:
 
 @dataclass(frozen=True)
 class Target:
-    """Where records go, and in which shape."""
+    """The location, columns and layout of the files that tasks write."""
 
     where: Location
     columns: pa.Schema
@@ -333,7 +333,7 @@ class Target:
 
 
 def write_task(options: ReadOptions, target: Target, partition: TaskPartition) -> Written:
-    """What an executor does: its ranges into files."""
+    """Write the ranges of a task into files, on an executor."""
     gaps: list[Gap] = []
     typing = Typing(target.columns, target.layout.partition_by)
     rows = (typing.fill(batch) for batch in _records(options, partition, gaps))

@@ -70,7 +70,7 @@ def runs_of(seqs: npt.NDArray[np.int64]) -> list[Range]:
 
 @dataclass(frozen=True)
 class ArchivedSeqs:
-    """What the lake holds of a life, and how far it says it has come."""
+    """The seqs of one epoch in the table, and the position of the archive."""
 
     records: SeqSet = field(default_factory=SeqSet)
     rows: int = 0
@@ -80,7 +80,7 @@ class ArchivedSeqs:
 
 @dataclass(frozen=True)
 class LoggedSeqs:
-    """What the server says of a life that is still there. `missing` is its ledger: ranges by kind."""
+    """The seqs of the current epoch at the server. `missing` is its ledger: ranges by kind."""
 
     first: int
     head: int

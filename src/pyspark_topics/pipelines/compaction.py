@@ -88,6 +88,6 @@ def _order(one: DataFile) -> tuple[str, int, int]:
 def merge(
     where: Location, target_bytes: int, layout: Layout, schema: pa.Schema, group: list[DataFile]
 ) -> list[DataFile]:
-    """What an executor does: the rows of these files, in order, into as few files as may be."""
+    """Merge the rows of these files, in order, into as few files as possible, on an executor."""
     files = [shaped(read_file(where, one.path), schema) for one in group]
     return list(write_files(layout.merged(files), where, target_bytes * 2, layout, in_order=True))

@@ -34,7 +34,7 @@ MOST_STARTING = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a pipeline ended: `lines` for people, `facts` for machines. Not `ok` means exit code 1."""
+    """The result of a pipeline: `lines` for people, `facts` for machines. Exit code 1 unless `ok`."""
 
     ok: bool = True
     lines: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ Mistakes = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class CheckContext:
-    """What the check of a pipeline may look at: `mistakes` of a kind yields settings, and what is wrong."""
+    """The context of a check: `mistakes` of a kind yields settings and what is wrong with them."""
 
     name: str
     server: Server
@@ -101,7 +101,7 @@ def attempted(setting: str, attempt: Callable[[], object]) -> list[tuple[str, st
 
 
 def schema_mistakes(text: str | None) -> list[tuple[str, str]]:
-    """What is wrong with the setting `schema`; Spark has to run."""
+    """Check the setting `schema`; Spark has to run."""
     if text is None or text.strip().lower() == VARIANT:
         return []
     return attempted("schema", lambda: StructType.fromDDL(text))
@@ -149,7 +149,7 @@ def check_name(topic: str | None) -> None:
 
 
 def check_table(path: str | None, what: str = "a table") -> None:
-    """Whether it can be there; `state` goes wherever tables go."""
+    """Raise unless a table, or `state`, can be at this path."""
     if path is None:
         return
     scheme, is_url, rest = path.partition("://")
@@ -178,7 +178,7 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
 
 
 def run_file(path: Path) -> dict[str, Any]:
-    """What a user's file defines. Like a script, it may import modules that lie beside it, now and later."""
+    """Return what a user's file defines. Like a script, it may import modules from its own folder."""
     folder = str(path.parent.absolute())
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -65,7 +65,7 @@ class Declaration:
                 raise DeclarationError(f'a pipeline cannot be called "{name}": {NAME_RULE}')
 
     def chosen(self, names: list[str]) -> dict[str, Pipeline]:
-        """The named ones. Without names: all that follow their topics; jobs only run when they are named."""
+        """Return the named pipelines; without names, those that follow topics. Jobs have to be named."""
         if names:
             return {name: self._named(name) for name in dict.fromkeys(names)}
         if len(self.pipelines) == 1:
@@ -182,7 +182,7 @@ def from_table(
 
 
 def _of_the_file(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with settings that are not those of a pipeline, by their names."""
+    """Yield mistakes in settings of the file, with their names."""
     for key, value in table.items():
         if key not in _TOP:
             yield key, f"the file{_no_setting(key, _TOP)}"

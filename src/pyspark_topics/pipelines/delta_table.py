@@ -76,19 +76,19 @@ class Location(Protocol):
     def create(self, name: str) -> Sink: ...
 
     def source(self, name: str) -> Any:
-        """What Arrow opens to read a file."""
+        """Return what Arrow opens to read a file."""
         ...
 
     def files(self, ending: str) -> set[str]:
-        """What lies there, but for the log of the table."""
+        """Return the files there, without those of the table's log."""
         ...
 
     def remove(self, names: Iterable[str]) -> None:
-        """Those that are there; durably."""
+        """Remove the files that exist; durable when it returns."""
         ...
 
     def is_free(self) -> bool:
-        """Whether nothing lies there that is not ours."""
+        """Return whether there is nothing but files of ours."""
         ...
 
     def refuse_unsafe(self) -> None:
@@ -109,7 +109,7 @@ def open_table(where: Location, version: int | None = None) -> DeltaTable:
 
 
 def is_marked(table: DeltaTable) -> bool:
-    """Whether this version made the table, or has written to it."""
+    """Return whether this version created the table or has written to it."""
     return MARK.items() <= table.metadata().configuration.items()
 
 

@@ -142,12 +142,12 @@ def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offse
 
 
 def columns_in_log(files: Iterable[DataFile], partition_by: Iterable[str]) -> set[str]:
-    """Those that tell of what is in records: of partitions, and of columns that files cluster by."""
+    """Return columns whose values are in the log: of partitions, and of columns that files cluster by."""
     return {*partition_by, *(name for one in files for name in one.low)} - _HARMLESS
 
 
 def strip_file(where: Location, layout: Layout, tagged: Tagged, one: DataFile) -> Stripped | None:
-    """What an executor does: None for a file that may stay as it is."""
+    """Rewrite one file without the records, on an executor; None if the file has none of them."""
     looked = read_file(where, one.path, ["topic", "tag"])
     count = sum(pc.sum(tagged.mask(batch)).as_py() or 0 for batch in looked)
     if not count:
@@ -179,7 +179,7 @@ class LogErasure:
     keeps_arriving: bool = False
 
     def choose(self, topics: Iterable[str], pattern: str | None) -> list[str]:
-        """The topics that were named, or all, and those that routers copy them to; returns what is there."""
+        """Return the chosen topics that exist: the named ones, or all, and those that routers copy to."""
         known = set(self.client.topic_names())
         if pattern is not None:
             chosen = {name for name in known if re.fullmatch(pattern, name)}
@@ -340,7 +340,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _starts(client: TopicsClient, topics: list[str]) -> Offsets:
-    """Where topics begin, for tables that do not know them yet."""
+    """Return the origins of topics, for tables that have no position for them."""
     found = {}
     for topic in topics:
         try:

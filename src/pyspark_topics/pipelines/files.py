@@ -47,7 +47,7 @@ def none_matches(pattern: str) -> str:
 
 
 def why_unreadable(path: str) -> str | None:
-    """What keeps Spark from reading a file, if its name does."""
+    """Return why Spark cannot read a file of this name; None if it can."""
     folder, name = os.path.split(path)
     if _is_passed_over(path):
         return f"Spark passes over {_PASSED_OVER}"
@@ -59,7 +59,7 @@ def why_unreadable(path: str) -> str | None:
 
 
 def unreadable(path: str) -> str | None:
-    """The same as a sentence about a file of a load."""
+    """Return a message about a file of a load that Spark cannot read; None if it can."""
     why = why_unreadable(path)
     if why is None:
         return None
@@ -67,7 +67,7 @@ def unreadable(path: str) -> str | None:
 
 
 def _is_passed_over(path: str) -> bool:
-    """By Spark, without a word: such names are for what its writers keep beside their files."""
+    """Return whether Spark skips the file without a message, as it does with files of its writers."""
     name = os.path.basename(path)
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
 
@@ -109,7 +109,7 @@ class FileFormat:
 
     @property
     def has_lines(self) -> bool:
-        """Whether a row is a line, so that a file can grow."""
+        """Return whether each row is a line, so that a file can grow."""
         many = {key.lower(): value for key, value in self.given.items()}.get("multiline", "false")
         return self.kind in ("json", "csv") and many.lower() != "true"
 
@@ -120,7 +120,7 @@ class FileFormat:
     # --- rows -------------------------------------------------------------------------------------------
 
     def frame(self, spark: SparkSession, path: str) -> DataFrame:
-        """As the sink takes them."""
+        """Return the rows of a file with the columns of the sink."""
         rows = self.rows(spark, path)
         if not rows.columns:  # of a CSV without so much as a header
             return spark.createDataFrame([], "data STRING")
@@ -224,7 +224,7 @@ def _typed(frame: DataFrame, wanted: StructType) -> DataFrame:
 
 
 def _kinds(found: list[str], wanted: StructType) -> dict[str, StructField]:
-    """What is wanted of each column. Large and small letters are alike to Spark, unless one fits exactly."""
+    """Return the wanted type of each column. Case does not matter, unless one name fits exactly."""
     exact = {field.name: field for field in wanted if field.name in found}
     alike = {field.name.lower(): field for field in wanted if field.name not in found}
     kinds = {name: exact.get(name) or alike.get(name.lower()) for name in found}
@@ -248,7 +248,7 @@ def _why_no_json(line: str) -> str | None:
 
 
 def _first_line(path: str, why: Callable[[str], str | None]) -> BrokenRow | None:
-    """The first line of which `why` says something, if only an empty text."""
+    """Return the first line for which `why` returns a text, also an empty one."""
     with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             said = why(line)
@@ -258,7 +258,7 @@ def _first_line(path: str, why: Callable[[str], str | None]) -> BrokenRow | None
 
 
 def why_broken(form: FileFormat, spark: SparkSession, path: str, error: Exception) -> Exception:
-    """What to tell about a file that did not load; an error that has nothing to do with it as it is."""
+    """Return the error to raise for a file that did not load; an unrelated error is returned unchanged."""
     sentence = written_for_users(error)
     if (isinstance(error, Refused) and error.status != 400) or "Unreachable: " in str(error):
         return error

@@ -132,7 +132,7 @@ class JoinedTableReader(DataSourceReader):
         return iter(pa.RecordBatchReader.from_stream(table.scan(columns=self.arrow.names)))
 
     def _refuse_other_columns(self, table: DeltaTable) -> None:
-        """Whether the query uses a column that is gone is not known here: NULLs would be a guess."""
+        """Raise if a column is gone. NULLs would be a guess, because the query may use it."""
         kinds = {field.name: field.type for field in _arrow(_columns(table))}
         for field in self.arrow:
             if field.name not in kinds:

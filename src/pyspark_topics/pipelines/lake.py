@@ -125,12 +125,12 @@ class Lake:
     # --- reading ----------------------------------------------------------------------------------------
 
     def position(self, topic: str) -> Position | None:
-        """How far this topic is archived, and in which of its lives."""
+        """Return the epoch and the seq up to which a topic is archived."""
         epoch = self._commits.noted(_life(topic))
         return None if epoch is None else Position(self._commits.noted(_reached(topic, epoch)) or 0, epoch)
 
     def archived(self, topic: str, epoch: int) -> int | None:
-        """How far one life of a topic is archived; None if nothing of it is."""
+        """Return the seq up to which one epoch of a topic is archived; None if nothing of it is."""
         return self._commits.noted(_reached(topic, epoch))
 
     @property
@@ -144,7 +144,7 @@ class Lake:
 
     @property
     def log_retention(self) -> str:
-        """How long entries of its log are kept at least; without a setting it is Delta's own."""
+        """The time for which entries of the table's log are kept at least."""
         told = self.records.metadata().configuration.get("delta.logRetentionDuration", "interval 30 days")
         return told.removeprefix("interval ")
 
@@ -296,7 +296,7 @@ def _gaps_spec(where: Location) -> TableSpec:
 
 
 def is_archived(where: Location, topic: str) -> bool:
-    """Whether a table holds something of a topic; asked without making anything."""
+    """Return whether a table has something of a topic, without creating anything."""
     return open_table(where).transaction_version(_life(topic)) is not None
 
 

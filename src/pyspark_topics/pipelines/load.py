@@ -126,7 +126,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return {"into": self.into, "split_bytes": SPLIT_BYTES, "commit_bytes": COMMIT_BYTES}
 
     def due(self, notes: Loaded, refused: list[str]) -> list[SteppedJob]:
-        """What is to be done for the files that are there; `refused` gets a sentence for each that is not."""
+        """Return the jobs for the files that exist; `refused` gets a message for each other file."""
         jobs = []
         for path in notes.find(self.files):
             last, why = notes.last(path), unreadable(path)

@@ -53,7 +53,7 @@ class Loaded:
             write_note(self.state / _SKIPPED, sorted(self.skipped))
 
     def again(self, paths: Iterable[str], about: dict[str, Any], run: str) -> None:
-        """As if it had never been seen: once in a run. One that is being taken again goes on."""
+        """Take files as new, once in a run. A file that is already being taken again is continued."""
         for path in paths:
             if not os.path.isfile(path):
                 raise PipelineFailed(f"--again names {path}, and there is no such file")
@@ -73,7 +73,7 @@ class Loaded:
         return last.about["again"] == run or (not last.finished and same(last))
 
     def knows(self, path: str, patterns: Iterable[str]) -> bool:
-        """Whether it is a file of this load: one that is there, or of which something is noted."""
+        """Return whether this load knows the file: it matches a pattern, or has a note."""
         if path in self.skipped or self.last(path) is not None:
             return True
         found = (name for pattern in patterns for name in glob.glob(pattern, recursive=True))
@@ -119,12 +119,12 @@ class Loaded:
     # --- copies of lines that were added ------------------------------------------------------------------
 
     def drop_copies(self) -> None:
-        """Those that earlier runs have left. A job that is not finished keeps its own."""
+        """Remove copies that earlier runs left. A job that is not finished keeps its copy."""
         needed = {_copy_of(job) for job in self.unfinished()}
         self._drop(lambda name: name not in needed)
 
     def drop_copy(self, job: SteppedJob) -> None:
-        """Once all of its lines are committed, and that is noted."""
+        """Remove the copy of a finished job."""
         if job.finished:
             self._drop(_copy_of(job).__eq__)
 
@@ -146,7 +146,7 @@ def marks(path: str) -> Marks:
 
 
 def same(job: SteppedJob) -> bool:
-    """Whether the file is still the one that the job is about, whatever the time of its last change."""
+    """Return whether the file has the content that the job is about."""
     path, noted = job.about["file"], job.about["marks"]
     if not os.path.isfile(path):
         return False
@@ -155,7 +155,7 @@ def same(job: SteppedJob) -> bool:
 
 
 def grew(job: SteppedJob) -> bool:
-    """Whether whole lines were added to the lines that were loaded."""
+    """Return whether whole lines were added since the file was loaded."""
     path, size = job.about["file"], job.about["marks"][0]
     if os.path.getsize(path) <= size or digest(path, size) != job.about["digest"]:
         return False

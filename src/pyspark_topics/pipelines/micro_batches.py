@@ -58,7 +58,7 @@ ABSENT_EVERY = 10
 
 
 class RunnableRoute(Protocol):
-    """What a route is to its micro-batches."""
+    """A route as its micro-batches need it."""
 
     @property
     def topics(self) -> list[str]: ...
@@ -268,7 +268,7 @@ class RunningRoute:
         return found
 
     def _ranges(self, batch: int) -> list[SeqRange]:
-        """What the batch reads: by the plan, whatever the query makes of it."""
+        """Return the ranges of a batch according to Spark's plan, whatever the query reads of them."""
         after = self._sources(batch)
         before = self._sources(batch - 1) or [Stored(self._begin)] * len(after)
         found = [
@@ -286,7 +286,7 @@ class RunningRoute:
         return {topic: at for topic, at in self._offsets(batch).items() if before.get(topic) != at}
 
     def _input_changed(self, batch: int) -> bool:
-        """Whether something of what this batch reads has been deleted, dropped, or lost."""
+        """Return whether a record of this batch has been deleted or lost."""
         before = self._offsets(batch - 1)
         for topic, end in self._moved(batch).items():
             start = before.get(topic, Position(ORIGIN, end.epoch))
@@ -305,7 +305,7 @@ _ASKED = ReadSchema(("topic", "data", *LOSS_COLUMNS))
 
 
 def lost_in(client: TopicsClient, ranges: Iterable[SeqRange]) -> list[str]:
-    """What the server announces for these stretches, and what routes further up had announced in them.
+    """Return the losses in these ranges: those the server reports, and those that other routes reported.
 
     Of the records, the server looks at the tags alone.
     """

@@ -88,7 +88,7 @@ class ObjectStore:
         return all(path.startswith("_") for path in found)
 
     def refuse_unsafe(self) -> None:
-        """By trying it: some stores take every put, and say nothing."""
+        """Raise if a conditional put is not honoured. Some stores accept every put without an error."""
         name = f"{_PROBES}/{uuid.uuid4().hex}"
         with self.told("write to"):
             obstore.put(self.store, name, b"topics", mode="create")
@@ -110,11 +110,11 @@ class ObjectStore:
         self.remove([probe, *(one["path"] for one in listed if one["last_modified"] < old)])
 
     def sync_commits(self, first: int, last: int) -> None:
-        """What a store has answered is safe."""
+        """Do nothing: an object is durable when the store has answered."""
 
     @contextmanager
     def told(self, what: str) -> Iterator[None]:
-        """What a store refuses is a sentence, also where a task asks it, of which only text arrives."""
+        """Turn an error of the store into one message, which also a task can pass on as text."""
         try:
             yield
         except PipelineFailed:
@@ -154,7 +154,7 @@ def _without_location(action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sorted_out(options: Iterable[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those about connections apart, as obstore wants them; delta-rs takes them with and without a prefix."""
+    """Split options into those of the store and those of connections, as obstore needs them."""
     own: dict[str, Any] = {}
     connection: dict[str, Any] = {}
     for key, value in options:
@@ -267,7 +267,7 @@ _NAMES = (
 
 
 def unknown_options(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Those that no store knows, each with what to add to a sentence about it."""
+    """Yield the options that no store knows, each with a suggestion to add to the message."""
     for name in names:
         plain = name.lower()
         if plain not in _NAMES and not _is_of_a_store(plain):

@@ -51,7 +51,7 @@ class DataFile:
     partition: dict[str, Any] = field(default_factory=dict)
 
     def stats(self) -> str:
-        """As Delta's log has it."""
+        """The statistics as text for the log of the table."""
         return json.dumps(
             {"numRecords": self.rows, "minValues": _json(self.low), "maxValues": _json(self.high)}
         )
@@ -155,7 +155,7 @@ class _OpenFile:
 
 
 def _is_told(value: Any) -> bool:
-    """Whether a table's log takes it as it is: long texts would be cut there, and decimals become others."""
+    """Return whether the log of a table keeps this value exactly. Long texts are cut, decimals change."""
     return not isinstance(value, Decimal | bool) and (
         not isinstance(value, str) or len(value) <= LONGEST_TOLD
     )
@@ -210,7 +210,7 @@ class TableRange:
         return pa.concat_tables(found).sort_by("seq") if found else RECORDS.empty_table().select(columns)
 
     def parts(self, columns: Sequence[str], more: ds.Expression | None = None) -> Iterator[pa.Table]:
-        """The same a row group at a time, as they lie in the files."""
+        """Yield the rows one row group at a time, in the order of the files."""
         wanted = self.filter if more is None else self.filter & more
         needed = list(dict.fromkeys([*columns, "topic", "epoch"]))
         for name in self.files:
@@ -229,7 +229,7 @@ class TableRange:
 
 
 def may_hold(one: DataFile, topic: str, epoch: int, first: int, last: int) -> bool:
-    """By its statistics."""
+    """Return whether the statistics of a file allow such records in it."""
     known = {"topic": (topic, topic), "epoch": (epoch, epoch), "seq": (first, last)}
     return all(
         one.low.get(name, high) <= high and one.high.get(name, low) >= low

@@ -87,7 +87,7 @@ class Progress:
             self._figures = replace(self._figures, state=state, note=note)
 
     def expect(self, lag: int) -> None:
-        """So many records wait now."""
+        """Set the number of records that wait."""
         with self._lock:
             self._figures = replace(self._figures, lag=lag)
 
@@ -118,7 +118,7 @@ class Progress:
 
 @dataclass
 class Missing:
-    """What a pipeline waits for, if it does; one that stops at the heads of now has nothing to wait for."""
+    """Topics that a pipeline waits for. One that stops at the current heads fails instead."""
 
     client: TopicsClient
     progress: Progress
@@ -179,7 +179,7 @@ class Reports:
         self._thread: threading.Thread | None = None
 
     def note(self, figures: Figures) -> None:
-        """How one of them stands; called again and again."""
+        """Note the current figures of a pipeline."""
         now = self._clock_s()
         with self._change:
             said = self._said.get(figures.pipeline)

@@ -54,7 +54,7 @@ def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: Topic
 
 
 def first_difference(options: ReadOptions, stretch: TableRange) -> int | None:
-    """What an executor does. What was deleted from the log since is of no interest."""
+    """Return the first seq that differs, on an executor. Records deleted from the log since do not count."""
     wanted = SeqRange(stretch.topic, Position(stretch.first - 1, stretch.epoch), stretch.last, stretch.epoch)
     ranges = read_ranges(options, _COMPARED, ScanFilter(), TaskPartition([wanted]))
     log = pa.Table.from_batches((batch for _, batch in ranges), _COMPARED.arrow)

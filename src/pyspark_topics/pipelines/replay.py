@@ -83,7 +83,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             yield "topic", f'{self.table} holds nothing of topic "{self.topic}"'
 
     def _will_be_archived(self, check: CheckContext) -> bool:
-        """Whether the table has the topic, now or after an archive of the checked pipelines has run."""
+        """Return whether the table has the topic, now or after an archive of these pipelines has run."""
         where = location(self.table, check.storage)
         return any(
             self.topic in archive.topics or re.fullmatch(archive.pattern or "", self.topic)
@@ -224,7 +224,7 @@ class _Replayer:
         self.job.commit(self.client, [staged], step.last)
 
     def _gaps(self, step: ReplayStep) -> list[Gap]:
-        """Those that begin in this step. Loss has no time, so a replay by time leaves none out."""
+        """Return the gaps that begin in this step. Loss has no time, so a replay by time includes all."""
         mine = (gap for gap in self.lake.gaps() if (gap.topic, gap.epoch) == (step.topic, step.epoch))
         begins = self.settings.from_seq or 0
         return [
@@ -247,7 +247,7 @@ def _may_hold(one: DataFile, first: int, last: int) -> bool:
 
 
 def stage_step(options: WriteOptions, step: ReplayStep) -> Staged:
-    """What an executor does: the records of a step, in order, to a stage of this attempt."""
+    """Send the records of a step, in order, to a stage of this attempt, on an executor."""
     return send(options, Staged(uuid.uuid4().hex), read_step(step).to_batches())
 
 

@@ -203,7 +203,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return Outcome(facts={"read": run.read, "written": run.written, **errors})
 
     def heads(self, context: Context, client: TopicsClient) -> Offsets:
-        """Where the route begins that is to begin with what comes from now on."""
+        """Return the current heads, where a route with `start = "latest"` begins."""
         options = parse_read(source_options(context.server, self.topics, self.pattern))
         return {name: view.end for name, view in subscribed(client, options)[0].items()}
 

@@ -29,7 +29,7 @@ _ACCOUNT = "azure_storage_account_name"
 
 @dataclass(frozen=True, order=True)
 class StoredPath:
-    """The little of a `Path` that notes need, in an object store. A note is one put: whole, or not there."""
+    """A path in an object store, with the methods of `Path` that notes need. A note is one put."""
 
     uri: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -80,7 +80,7 @@ def state_path(state: str, storage: Mapping[str, str]) -> StatePath:
 
 
 def write_note(path: StatePath, noted: Any) -> None:
-    """As a whole, or not at all."""
+    """Write a note completely or not at all; durable when it returns."""
     text = json.dumps(noted)
     if isinstance(path, StoredPath):
         path.write_text(text)
@@ -196,7 +196,7 @@ def _with_account(container: str, where: StoredPath) -> str:
 
 
 class Checkpoint:
-    """What Spark has planned, as far as it tells."""
+    """The checkpoint of a route: the batches that Spark has planned."""
 
     def __init__(self, state: StatePath, spark: SparkSession) -> None:
         where = state / "checkpoint"
@@ -226,7 +226,7 @@ class Checkpoint:
 
 @dataclass
 class SteppedJob:
-    """What is noted about a job, in a file of its own."""
+    """A job in numbered steps, with a note in a file of its own."""
 
     path: StatePath
     id: str
@@ -241,7 +241,7 @@ class SteppedJob:
 
     @classmethod
     def open(cls, path: StatePath, about: dict[str, Any]) -> Self:
-        """The job as it was left, or a new one."""
+        """Return the job that is noted, or a new one."""
         known = cls.read(path)
         if known is not None and known.about == about:
             return known
@@ -267,7 +267,7 @@ class SteppedJob:
 
     @property
     def begun(self) -> bool:
-        """Whether a step of it may be committed: what it is about must not change any more."""
+        """Return whether a step may have been committed; then the subject of the job must not change."""
         return self.step > 0 or bool(self.plan)
 
     def commit(self, client: TopicsClient, steps: list[Staged], at: int) -> None:

@@ -146,7 +146,7 @@ def refuse_other_table(table: DeltaTable, wanted: Schema) -> None:
 
 
 def objections(table: DeltaTable, wanted: Schema) -> Iterator[str]:
-    """What is in the way, most telling first."""
+    """Yield the reasons why an existing table cannot be used, the clearest first."""
     found = {column.name: column for column in table.schema().fields}
     for column in wanted.fields:
         name = column.name
@@ -200,7 +200,7 @@ class Layout:
         return tuple(dict.fromkeys((*self.cluster_by, *_ORDER)))
 
     def split(self, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
-        """By partition, as names and values."""
+        """Yield partitions, as names and values, with their rows."""
         if not self.partition_by:
             yield (), table
             return

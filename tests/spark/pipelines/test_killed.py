@@ -33,7 +33,7 @@ from pyspark_topics.pipelines.terminal import Lines
 from pyspark_topics.session import SharedSession
 
 path, url = sys.argv[1:]
-commits, route_commits, notes = lake.Lake.commit, micro_batches.RunningRoute._commit, state.Job.note
+commits, route_commits, notes = lake.Lake.commit, micro_batches.RunningRoute._commit, state.SteppedJob.note
 counts = {"lake": 0, "route": 0}
 archive.FIRST_FILE_RECORDS, replay.STEP_SEQS = 30, 10
 load.SPLIT_BYTES, load.COMMIT_BYTES = 50, 100
@@ -59,7 +59,7 @@ def note(self, *, step, at, finished=False):
         hang(f"{self.path.parent.name} committed")
     notes(self, step=step, at=at, finished=finished)
 
-lake.Lake.commit, micro_batches.RunningRoute._commit, state.Job.note = commit, route_commit, note
+lake.Lake.commit, micro_batches.RunningRoute._commit, state.SteppedJob.note = commit, route_commit, note
 declaration = read_declaration(Path(path))
 session = SharedSession("killed", "local[2]", declaration.spark, log=Path(path).with_suffix(".log"))
 display = Lines(sys.stderr, as_json=False, pause_s=60)
