@@ -248,8 +248,8 @@ COLLECTIONS = {
         "EventWatcher._subscriptions": "topics of a session",
     },
     "http/routes/tail.py": {
-        "Wish.names": REQUEST,
-        "Wish.prefixes": REQUEST,
+        "TailRequest.names": REQUEST,
+        "TailRequest.prefixes": REQUEST,
         "TailRoutes.waiting": "max_sse_connections",
     },
     "http/routes/watch.py": {"WatchBody.topics": REQUEST},

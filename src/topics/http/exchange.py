@@ -79,8 +79,10 @@ class ReplyChannel(UpgradeChannel, Protocol):
 
 
 class Exchange(Request):
-    """It is answered exactly once, in the handler or later. A second reply does nothing, nor does one to a
-    client that has gone."""
+    """A request and its one reply, which may be given after the handler has returned.
+
+    A second reply does nothing, and neither does a reply to a client that has gone.
+    """
 
     __slots__ = (
         "_channel",
@@ -276,7 +278,7 @@ class Exchange(Request):
         channel.send(self, error.body(), status, JSON, headers)
 
     def fail_with(self, error: Exception) -> None:
-        """Reply with whatever was raised on the way to the reply."""
+        """Reply with an error that was raised by the handler."""
         if isinstance(error, ApiError):
             self.fail(error)
         elif isinstance(error, MemoryError) and self._streaming is None:

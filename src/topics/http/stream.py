@@ -287,13 +287,16 @@ FAREWELL_S = 5.0
 EXPLANATION_S = 15.0
 
 
-class FedConnection:
-    """What all of them have in common: pressure, the way back from it, and the end."""
+class BackpressuredStream:
+    """A stream or a WebSocket that is written to only while its client reads.
+
+    A client that does not read for a while is told so, and disconnected.
+    """
 
     __slots__ = ("_farewell", "_held", "_patience_s", "_waiting", "stalled")
 
     def __init__(self, held: Stream | Upgraded, patience_s: float | None) -> None:
-        """A client that takes nothing for `patience_s` is given up; None waits for ever."""
+        """`patience_s`: how long a client may read nothing; None for any time."""
         self._held = held
         self._patience_s = patience_s
         # Only a client that does not keep up costs a task.
@@ -303,16 +306,16 @@ class FedConnection:
         self.stalled = False
 
     def give_up(self) -> None:
-        """The client has not read for too long."""
+        """Handle a client that has not read for too long."""
 
     def on_pressure(self) -> None:
-        """The client does not keep up."""
+        """Handle a client that does not keep up."""
 
     def on_relief(self) -> None:
-        """It has caught up with what was sent."""
+        """Resume after the client has read what was sent."""
 
     def release(self) -> None:
-        """Nothing more is delivered, and nothing of it stays with the topics."""
+        """Deliver nothing more, and leave no subscription behind."""
         self.stalled = True
 
     def write(self, data: bytes) -> None:
@@ -346,7 +349,7 @@ class FedConnection:
         self._abort_in(FAREWELL_S)
 
     def abort(self) -> None:
-        """Close without another word."""
+        """Close at once."""
         self._held.abort()
 
     def _abort_in(self, seconds: float) -> None:
@@ -359,13 +362,13 @@ class FedConnection:
             self._farewell = None
 
     def on_closed(self) -> None:
-        """The connection has ended, by our doing or the client's."""
+        """Clean up after the connection has ended."""
         self.release()
         self._cancel_farewell()
 
 
-class FedWatcher(FedConnection):
-    """What a watch stream and a WebSocket have in common: subscriptions."""
+class SubscribedStream(BackpressuredStream):
+    """A stream or a WebSocket that delivers records to subscriptions."""
 
     __slots__ = ("_fanout",)
 

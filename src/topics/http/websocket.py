@@ -25,7 +25,7 @@ from topics.http.admission.limits import SMALL_BYTES
 from topics.http.context import TURN_S
 from topics.http.exchange import Exchange
 from topics.http.request import PROTOCOL, WEBSOCKET
-from topics.http.stream import PING_S, FedWatcher, Upgraded
+from topics.http.stream import PING_S, SubscribedStream, Upgraded
 from topics.values import ApiError, invalid
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -101,7 +101,7 @@ class Conversation(Protocol):
         """A message that was too much to be kept."""
 
 
-class Socket(FedWatcher):
+class Socket(SubscribedStream):
     """One client. Its subscriptions end with it."""
 
     __slots__ = (

@@ -363,14 +363,16 @@ class LedgerRoutes:
 
     def routes(self) -> list[Route]:
         query = ("buckets", "from", "to", "times", "page_size", "cursor")
-        return [Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ, query=query)]
+        enter = self._service.enter_with_copies
+        return [
+            Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ, query=query, enter=enter),
+        ]
 
     async def show(self, exchange: Exchange) -> None:
         buckets = exchange.query("buckets")
         count = None if buckets is None else _count(buckets)
         after = seq_at_start_of_page(exchange)
         first, last = exchange.query_number("from") or 0, exchange.query_number("to")
-        await self._service.admission.copied(exchange.name)
         topic = self._service.current_topic(exchange)
         if count is None:
             after = max(after, topic.seq_base - 1, first - 1)

@@ -17,7 +17,7 @@ from topics.http.admission.auth import ApiKey, is_revoked
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, check_name
-from topics.http.stream import FedWatcher, Stream
+from topics.http.stream import Stream, SubscribedStream
 from topics.log import Choice, Shape, Topic
 from topics.values import (
     DEFAULT_READ_BYTES,
@@ -136,7 +136,7 @@ def last_event_id(exchange: Exchange) -> bytes:
 
 
 class EventRoutes:
-    """What the streams of one route have in common."""
+    """The open event streams of one route."""
 
     def __init__(self, fanout: Fanout, patience_s: float, farewell: str = sse.ERROR) -> None:
         """`farewell`: the event with which a stream is told why it ends."""
@@ -158,7 +158,7 @@ class EventRoutes:
                 stream.end(sse.revoked_frame(self.farewell))
 
 
-class EventWatcher(FedWatcher):
+class EventWatcher(SubscribedStream):
     __slots__ = (
         "_beat",
         "_give_back",
@@ -203,7 +203,7 @@ class EventWatcher(FedWatcher):
         return self._subscriptions.values()
 
     def add(self, name: str, head: int) -> Subscription:
-        """From its place on; `head` is the last one known, for when the topic is gone."""
+        """Subscribe from the position of the stream; `head` is the last known head of the topic."""
         subscription = self._subscriptions[name] = Subscription(
             self,
             name,
@@ -224,7 +224,7 @@ class EventWatcher(FedWatcher):
         self._held.on_close(self.on_closed)
 
     def is_over(self) -> bool:
-        """There is nothing more to come."""
+        """Whether nothing more can be delivered."""
         return not self._subscriptions
 
     def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
@@ -254,7 +254,7 @@ class EventWatcher(FedWatcher):
         return sse.frame(kind, b"{%b}" % body, self._places.event_id())
 
     def ended(self, subscription: Subscription) -> None:
-        """For good, on this stream: another topic of that name is for the next one."""
+        """Drop a subscription. A new topic of that name is delivered only by the next stream."""
         del self._subscriptions[subscription.name]
         if self.is_over():
             self.end(b"")
@@ -264,7 +264,7 @@ class EventWatcher(FedWatcher):
             self._held.write(sse.HEARTBEAT)
 
     def give_up(self) -> None:
-        """What it has not got, it can ask for again."""
+        """End the stream; the client can resume from its last event."""
         self.end(sse.slow_frame(sorted(self._subscriptions), self._routes.farewell))
 
     def end(self, last_words: bytes) -> None:

@@ -51,7 +51,7 @@ _TOPIC = re.compile(
 )
 
 
-class From(msgspec.Struct, frozen=True, gc=False):
+class TailStart(msgspec.Struct, frozen=True, gc=False):
     """Where to begin in a topic: above a seq, with its last records, or else at the head."""
 
     seq: int | None = None
@@ -76,13 +76,13 @@ class From(msgspec.Struct, frozen=True, gc=False):
         return self.seq or 0, NO_LIFE if self.epoch is None else self.epoch
 
 
-class Wish:
+class TailRequest:
     """Which topics, and from where."""
 
     def __init__(self, asked: list[str], last_event_id: bytes) -> None:
-        self.names: dict[str, From] = {}
-        self.prefixes: dict[str, From] = {}
-        # From an earlier stream: then whatever is not in there came later.
+        self.names: dict[str, TailStart] = {}
+        self.prefixes: dict[str, TailStart] = {}
+        # TailStart an earlier stream: then whatever is not in there came later.
         self._known: tuple[Seqs, Epochs] | None = decode_id(last_event_id) if last_event_id else None
         if not 1 <= len(asked) <= MAX_WATCH_TOPICS:
             raise invalid(f"topic must be given 1 to {MAX_WATCH_TOPICS} times")
@@ -102,7 +102,7 @@ class Wish:
         among = self.prefixes if found["star"] else self.names
         if found["name"] in among:
             raise invalid(f'topic: "{found["name"]}" is given twice')
-        among[found["name"]] = From(**numbers)
+        among[found["name"]] = TailStart(**numbers)
 
     def check(self, key: ApiKey | None) -> None:
         """Raises for what the key may not read, and for a prefix under which there is nothing that it may."""
@@ -148,7 +148,7 @@ class Wish:
         left = (place for place in begun if place[0] not in topics)
         yield from islice(left, MAX_WATCH_TOPICS)
 
-    def _start(self, name: str) -> From:
+    def _start(self, name: str) -> TailStart:
         if name in self.names:
             return self.names[name]
         # The longest prefix knows best.
@@ -181,21 +181,21 @@ class TailRoutes(EventRoutes):
         ]
 
     def open(self, exchange: Exchange) -> None:
-        wish = Wish(exchange.query_all("topic"), last_event_id(exchange))
+        request = TailRequest(exchange.query_all("topic"), last_event_id(exchange))
         options = _options(exchange)
         heartbeat_ms = exchange.query_number("heartbeat_ms")
         heartbeat_ms = heartbeat_length(
             DEFAULT_HEARTBEAT_MS if heartbeat_ms is None else heartbeat_ms, self._service.settings
         )
-        wish.check(exchange.key)
-        present = list(wish.present(self._service.engine, exchange.key))
-        if len(wish.names.keys() | set(present)) > MAX_WATCH_TOPICS:
+        request.check(exchange.key)
+        present = list(request.present(self._service.engine, exchange.key))
+        if len(request.names.keys() | set(present)) > MAX_WATCH_TOPICS:
             raise too_many_topics()
         exchange.refuse_unknown_fields()
         topics = [self._service.admission.read(name) for name in present]
         give_back = self._slots.take(exchange.key)
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
-        TailStream(self, exchange.key, wish, stream, topics, options, heartbeat_ms, give_back).start()
+        TailStream(self, exchange.key, request, stream, topics, options, heartbeat_ms, give_back).start()
 
     def _shown(self, topic: Topic) -> None:
         for stream in tuple(self.waiting):
@@ -223,13 +223,13 @@ def _options(exchange: Exchange) -> WatchOptions:
 class TailStream(EventWatcher):
     """One connection. All that is known about it is what its client said when it came."""
 
-    __slots__ = ("_awaited", "_key", "_waiters", "_wish")
+    __slots__ = ("_awaited", "_key", "_request", "_waiters")
 
     def __init__(
         self,
         routes: TailRoutes,
         key: ApiKey | None,
-        wish: Wish,
+        request: TailRequest,
         stream: Stream,
         topics: list[Topic],
         options: WatchOptions,
@@ -238,16 +238,16 @@ class TailStream(EventWatcher):
     ) -> None:
         super().__init__(routes, stream, StreamPositions(), options, heartbeat_ms, give_back)
         self._key = key
-        self._wish = wish
+        self._request = request
         self._waiters = routes.waiting
         # Names whose topics have not come yet.
-        self._awaited = wish.names.keys() - {topic.name for topic in topics}
+        self._awaited = request.names.keys() - {topic.name for topic in topics}
         for topic in topics:
-            self._add(topic, *wish.place(topic))
+            self._add(topic, *request.place(topic))
         # Ids keep what they said of topics that are gone: who comes back is told that what came is another.
-        for name, seq, epoch in wish.left_behind(self._subscriptions):
+        for name, seq, epoch in request.left_behind(self._subscriptions):
             self._places.put(name, seq, epoch, first_life=False)
-        if self._awaited or wish.prefixes:
+        if self._awaited or request.prefixes:
             self._waiters.add(self)
 
     @property
@@ -264,13 +264,13 @@ class TailStream(EventWatcher):
         name = topic.name
         if name in self._subscriptions:
             return
-        if name in self._wish.names:
+        if name in self._request.names:
             if name not in self._awaited:
                 return
             self._awaited.discard(name)
-        elif not self._wish.covers(name) or not (self._key is None or self._key.allows(name)):
+        elif not self._request.covers(name) or not (self._key is None or self._key.allows(name)):
             return
-        elif len(self._wish.names.keys() | self._subscriptions.keys()) >= MAX_WATCH_TOPICS:
+        elif len(self._request.names.keys() | self._subscriptions.keys()) >= MAX_WATCH_TOPICS:
             message = too_many_topics().message
             self.end(sse.last_words(sse.CLOSING, code="too_many_topics", message=message))
             return
@@ -279,10 +279,10 @@ class TailStream(EventWatcher):
         self._fanout.attach(self._add(topic, *left))
 
     def is_over(self) -> bool:
-        return not (self._subscriptions or self._awaited or self._wish.prefixes)
+        return not (self._subscriptions or self._awaited or self._request.prefixes)
 
     def ended(self, subscription: Subscription) -> None:
-        if subscription.name not in self._wish.names:
+        if subscription.name not in self._request.names:
             # A topic that comes in its place is one that came later, like any other.
             self._places.forget(subscription.name)
         super().ended(subscription)

@@ -15,7 +15,7 @@ from topics.http.routes.fields import check_node, lease_length
 from topics.http.routes.queues import queue_of
 from topics.http.routes.service import Service
 from topics.http.routing import Route
-from topics.http.stream import PATIENCE_S, FedConnection, Stream
+from topics.http.stream import PATIENCE_S, BackpressuredStream, Stream
 from topics.values import MAX_CLAIM, ApiError, invalid
 
 HEARTBEAT_S = 15.0
@@ -85,7 +85,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
-class WorkStream(FedConnection):
+class WorkStream(BackpressuredStream):
     """One worker's connection: at most `most` leases at a time, all of which end with it."""
 
     __slots__ = ("_claim", "_holder", "_lease_ms", "_loop", "_most", "_node", "_queue", "key", "last_sent")

@@ -19,7 +19,7 @@ from topics.http import stream as outlet
 from topics.http.connection import Connection
 from topics.http.exchange import Exchange
 from topics.http.request_parser import RequestParser
-from topics.http.stream import FedConnection, OpenStream
+from topics.http.stream import BackpressuredStream, OpenStream
 
 # More than two kernels and the server's own buffer take on behalf of a client that does not read.
 BLOCK = "x" * 100_000
@@ -132,7 +132,7 @@ def test_connecting_stalling_and_vanishing_leaves_nothing_behind(
 
 def _kept() -> Counter[str]:
     """Objects of connections that are there, whether or not anything refers to them."""
-    kinds = (Subscription, FedConnection, OpenStream, Connection, RequestParser, Exchange)
+    kinds = (Subscription, BackpressuredStream, OpenStream, Connection, RequestParser, Exchange)
     return Counter(type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, kinds))
 
 
