@@ -135,7 +135,7 @@ COLLECTIONS = {
     "flow/queues/losses.py": {
         "SeqRanges._firsts": "holes of a topic",
         "SeqRanges._lasts": "holes of a topic",
-        "Losses._vague": "holes of a topic",
+        "Losses._partially_finished": "holes of a topic",
     },
     "flow/queues/dispatcher.py": {
         "JobDispatcher.workers": "max_sse_connections",
@@ -202,9 +202,9 @@ COLLECTIONS = {
     "flow/stages/stages.py": {"Stages._committing": "max_connections", "_Fact._prepared": FIXED},
     "flow/watch/delivery.py": {
         "Delivery.shared": REQUEST,
-        "SharedPage._lines": REQUEST,
-        "SharedPage._without": REQUEST,
-        "SharedPage._written_by": REQUEST,
+        "DeliveryPage._lines": REQUEST,
+        "DeliveryPage._without": REQUEST,
+        "DeliveryPage._written_by": REQUEST,
     },
     "flow/watch/fanout.py": {
         "TopicFanout.subscriptions": "max_sse_connections",
@@ -213,7 +213,7 @@ COLLECTIONS = {
         "Fanout._queue": "max_topics",
     },
     "flow/watch/sessions.py": {
-        "Session.known": "topics of a session",
+        "WatchSession.known": "topics of a session",
         "WatchSessions._by_wid": "max_watch_sessions",
         "WatchSessions._idle": "max_watch_sessions",
     },

@@ -249,7 +249,7 @@ ARRAYS = {
     "step": routers.Step,
     "copy plan": routers.CopyPlan,
     "stamp": routers.Stamp,
-    "piece": routers.Piece,
+    "piece": routers.CopyRange,
     "carried": routers.CarriedRows,
     "losses": LossState,
     "cursor": Cursor,

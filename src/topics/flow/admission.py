@@ -108,11 +108,11 @@ class Admission:
         """Call `work` when its turn comes, and return then."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def enter(waiting: _Waiting) -> None:
+        def enter(waiting: _WaitingCoroutine) -> None:
             work()
             entered.set_result(None)
 
-        self.enter(_Waiting(entered), name, size, enter, lambda _: is_patient)
+        self.enter(_WaitingCoroutine(entered), name, size, enter, lambda _: is_patient)
         await entered
 
     def priority_of(self, name: str) -> int:
@@ -148,7 +148,7 @@ class Admission:
     async def copied(self, name: str) -> None:
         """Return when a caller may read: like `read_copied`, for a coroutine."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.read_copied(_Waiting(entered), name, lambda _: entered.set_result(None))
+        self.read_copied(_WaitingCoroutine(entered), name, lambda _: entered.set_result(None))
         await entered
 
     def read(self, name: str, *, is_noted: bool = True) -> Topic:
@@ -181,7 +181,7 @@ class Admission:
             self._engine.refresh(topic)
 
 
-class _Waiting:
+class _WaitingCoroutine:
     """A coroutine that waits for its admission."""
 
     __slots__ = ("_entered",)

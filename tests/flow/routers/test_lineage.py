@@ -11,7 +11,7 @@ import pytest
 from tests.flow.routers.lab import RouterLab, survives
 from tests.support.appending import write_of
 from topics import codec
-from topics.flow.routers.frames import COPIES, CopyPlan, Piece, Step
+from topics.flow.routers.frames import COPIES, CopyPlan, CopyRange, Step
 from topics.flow.routers.lineage import Lineage
 from topics.storage.frame import Frame, Kind
 
@@ -183,7 +183,7 @@ def test_what_is_not_in_the_journal_any_more_cannot_be_copied_again() -> None:
     lineage = appended(3, 7)
 
     def render(source: int, first: int, count: int = 1) -> list[int] | None:
-        piece = Piece(COPIES, first, count, 50)
+        piece = CopyRange(COPIES, first, count, 50)
         plan = CopyPlan(1, 0, count, 2, 9, True, True, True, None, [piece])
         made = lineage.render(Step(source, [plan]), plan, piece, 9000)
         if made is None:
@@ -196,13 +196,13 @@ def test_what_is_not_in_the_journal_any_more_cannot_be_copied_again() -> None:
     assert render(1, 4, 2) is None
     # A copy of a copy depends on what that was made from, and on nothing before it.
     for first, dest in ((7, 50), (5, 52), (2, 53)):
-        step = Step(1, [CopyPlan(1, 0, 1, 2, 9, True, True, True, None, [Piece(COPIES, first, 1, dest)])])
+        step = Step(1, [CopyPlan(1, 0, 1, 2, 9, True, True, True, None, [CopyRange(COPIES, first, 1, dest)])])
         lineage.follow(2)
         lineage.note_step(step, 8000 + dest)
     assert render(2, 50) == [700, 7]
     assert [render(2, first) for first in (51, 52, 53)] == [None] * 3
     lineage.follow(3)
     lineage.note_step(
-        Step(77, [CopyPlan(1, 0, 1, 3, 9, True, True, True, None, [Piece(COPIES, 1, 1, 1)])]), 8100
+        Step(77, [CopyPlan(1, 0, 1, 3, 9, True, True, True, None, [CopyRange(COPIES, 1, 1, 1)])]), 8100
     )
     assert render(3, 1) is None

@@ -8,21 +8,21 @@ import pytest
 
 from topics.flow.watch.delivery import WatchOptions
 from topics.flow.watch.position import StreamPositions, encode_id
-from topics.flow.watch.sessions import Known, Session, WatchSessions
+from topics.flow.watch.sessions import Known, WatchSession, WatchSessions
 from topics.values.clock import ManualClock
 from topics.values.errors import ApiError
 
 OPTIONS = WatchOptions(limit=256, max_bytes=1 << 20)
 
 
-def make(sessions: WatchSessions, **cursors: int) -> Session:
+def make(sessions: WatchSessions, **cursors: int) -> WatchSession:
     places = StreamPositions()
     for name, seq in cursors.items():
         places.put(name, seq, 1, first_life=True)
     return sessions.create(None, OPTIONS, 15_000, places, {name: Known(1, 0) for name in cursors})
 
 
-def started(session: Session, last_event_id: bytes | None) -> dict[str, int]:
+def started(session: WatchSession, last_event_id: bytes | None) -> dict[str, int]:
     """Where a stream begins that is opened now, while every topic is in its first life."""
     return session.start(last_event_id, lambda name: 1).seqs
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.flow.watched import OPTIONS, Scenario, Watched
 from tests.log.harness import Lab
-from topics.flow.watch.delivery import Delivery, DeliveryKey, SharedPage, WatchOptions
+from topics.flow.watch.delivery import Delivery, DeliveryKey, DeliveryPage, WatchOptions
 from topics.log import Choice, Shape
 from topics.log.remove.tags import parse_match
 from topics.log.topic import Topic
@@ -37,11 +37,11 @@ def content(delivery: Delivery) -> tuple[Any, ...]:
 def checked(lab: Lab, topic: Topic, place: DeliveryKey, upto: int | None) -> bool:
     """Whether the page for all can be used; if so, it says the same as one that is read for this reader."""
     for_all = place._replace(options=msgspec.structs.replace(place.options, nodes=None))
-    common = SharedPage(lab.engine, topic, for_all, upto)
+    common = DeliveryPage(lab.engine, topic, for_all, upto)
     if not common.is_whole:
         return False
     assert place.options.nodes is not None
-    alone = SharedPage(lab.engine, topic, place, upto).delivery
+    alone = DeliveryPage(lab.engine, topic, place, upto).delivery
     for _ in range(2):
         assert content(common.without(place.options.nodes)) == content(alone)
     return True
@@ -174,7 +174,7 @@ def test_one_for_whom_nothing_is_left_out_gets_the_same_bytes_as_all(tmp_path: P
     lab = Lab(tmp_path)
     lab.write("t", {"data": 1, "node": "a"}, {"data": 2})
     topic = lab.topic("t")
-    common = SharedPage(lab.engine, topic, DeliveryKey(0, topic.id, False, True, OPTIONS), None)
+    common = DeliveryPage(lab.engine, topic, DeliveryKey(0, topic.id, False, True, OPTIONS), None)
     assert common.without(frozenset({"b", "c"})) is common.delivery
     without = common.without(frozenset({"a", "b"}))
     assert without.count == 1

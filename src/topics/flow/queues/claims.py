@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.flow.queues.dead_letters import MAX_MOVES
-from topics.flow.queues.jobs import Job, live_from, read_jobs, with_leases
-from topics.flow.queues.leases import Holder, Lease, LeaseTable
+from topics.flow.queues.jobs import StoredJob, live_from, read_jobs, with_leases
+from topics.flow.queues.leases import Holder, JobLease, LeaseTable
 from topics.flow.queues.losses import Notice
 from topics.log import Fail, Topic
 from topics.values import MAX_READ_BYTES
@@ -36,7 +36,7 @@ class Claim:
         self.has_left = True
 
 
-def take_jobs(topic: Topic, table: LeaseTable, wanted: int, max_bytes: int) -> list[Job]:
+def take_jobs(topic: Topic, table: LeaseTable, wanted: int, max_bytes: int) -> list[StoredJob]:
     """Take jobs that came back, lowest first, then jobs that were never delivered."""
     config = topic.config
     limit = config.max_deliveries if config.dead_letter is not None else 0
@@ -69,17 +69,17 @@ def take_jobs(topic: Topic, table: LeaseTable, wanted: int, max_bytes: int) -> l
 
 def deal(
     table: LeaseTable,
-    jobs: list[Job],
+    jobs: list[StoredJob],
     claims: list[Claim],
     now: int,
     shift: int,
     next_lease_ids: Callable[[int], int],
-) -> list[Lease]:
+) -> list[JobLease]:
     """Grant one job to each claim in turn, until all have enough or no job is left.
 
     `shift`: from the table's time to Unix time. `next_lease_ids` reserves ids and returns the first.
     """
-    granted: list[Lease] = []
+    granted: list[JobLease] = []
     shares = [jobs] if len(claims) == 1 else _shares(jobs, claims)
     for claim, share in zip(claims, shares, strict=True):
         seqs = [job.seq for job in share]
@@ -90,8 +90,8 @@ def deal(
     return granted
 
 
-def _shares(jobs: list[Job], claims: list[Claim]) -> list[list[Job]]:
-    shares: list[list[Job]] = [[] for _ in claims]
+def _shares(jobs: list[StoredJob], claims: list[Claim]) -> list[list[StoredJob]]:
+    shares: list[list[StoredJob]] = [[] for _ in claims]
     turns = deque(zip(shares, claims, strict=True))
     for job in jobs:
         share, claim = turns.popleft()

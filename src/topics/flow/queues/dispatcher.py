@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 POLL_S = 0.1
 
 
-class Worker(Protocol):
+class WaitingWorker(Protocol):
     """A work stream or a claim that waits for jobs. It removes itself from the dispatcher when it is done."""
 
     # Waiting counts as reading the topic.
@@ -53,7 +53,7 @@ class JobDispatcher:
         self._queue = queue
         self._pull = pull
         # The worker that asks first in the next round is the first.
-        self.workers: list[Worker] = []
+        self.workers: list[WaitingWorker] = []
         # Claims that gather until the window closes.
         self.window: list[Claim] = []
         self._round_handle: asyncio.Handle | None = None
@@ -83,14 +83,14 @@ class JobDispatcher:
 
     # --- workers that wait ------------------------------------------------------------------------------
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: WaitingWorker) -> None:
         self.workers.append(worker)
         if len(self.workers) == 1:
             self._queue.topic.listeners.append(self.wake)
             self._poll_later()
         self.wake()
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: WaitingWorker) -> None:
         if worker not in self.workers:
             return
         self.workers.remove(worker)

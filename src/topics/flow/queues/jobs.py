@@ -17,7 +17,7 @@ _encode = msgspec.json.encode
 _SMALL_BYTES = 64 * 1024
 
 
-class Job(msgspec.Struct, gc=False):
+class StoredJob(msgspec.Struct, gc=False):
     """A stored job, ready to be handed out under any lease."""
 
     seq: int
@@ -28,7 +28,7 @@ class Job(msgspec.Struct, gc=False):
 
 
 def with_leases(
-    jobs: list[Job], first_id: int, deadline_ms: int, deliveries: Mapping[int, int]
+    jobs: list[StoredJob], first_id: int, deadline_ms: int, deliveries: Mapping[int, int]
 ) -> list[bytes]:
     """The claimed jobs as JSON, without the opening brace of each; the deadline in Unix time.
 
@@ -93,13 +93,13 @@ def _live_among(topic: Topic, seqs: list[int]) -> list[int]:
 # --- text ---------------------------------------------------------------------------------------------------
 
 
-def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
+def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[StoredJob]:
     """The jobs with these seqs, as many as fit; always one. What turns out to be lost is left out."""
     return surviving_damage(topic, _read_jobs, topic, seqs, max_bytes)
 
 
-def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
-    jobs: list[Job] = []
+def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[StoredJob]:
+    jobs: list[StoredJob] = []
     for run, inside in topic.runs.by_run(seqs):
         for job in _plain_stretch(run, inside) or _one_by_one(topic, run, inside):
             max_bytes -= len(job.tail)
@@ -109,7 +109,7 @@ def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
     return jobs
 
 
-def _plain_stretch(run: Run, seqs: Sequence[int]) -> list[Job] | None:
+def _plain_stretch(run: Run, seqs: Sequence[int]) -> list[StoredJob] | None:
     """Jobs side by side in memory that are nothing but data, which most are: their rows are cut at once."""
     hot, count = run.hot, len(seqs)
     if hot is None or hot.data_lens is not None or hot.tag_codes is not None:
@@ -124,11 +124,11 @@ def _plain_stretch(run: Run, seqs: Sequence[int]) -> list[Job] | None:
     for seq, row in zip(seqs, bytes(hot.rows[begin : end - 1]).split(b"\n"), strict=True):
         # Behind the opening brace. Inside of a text there is no such key, for its quotes would be escaped.
         at = row.index(DATA_KEY)
-        jobs.append(Job(seq, row[1:at], row[at:]))
+        jobs.append(StoredJob(seq, row[1:at], row[at:]))
     return jobs
 
 
-def _one_by_one(topic: Topic, run: Run, seqs: Sequence[int]) -> Iterator[Job]:
+def _one_by_one(topic: Topic, run: Run, seqs: Sequence[int]) -> Iterator[StoredJob]:
     reader = _RunReader(topic, run)
     return map(reader.job, seqs)
 
@@ -166,7 +166,7 @@ class _RunReader:
             self._ts_at = lambda index: int(columns.ts[index])
             self._tags = columns.tags
 
-    def job(self, seq: int) -> Job:
+    def job(self, seq: int) -> StoredJob:
         index = seq - self.run.base
         columns = self._columns
         end = int(columns.ends[index])
@@ -180,4 +180,4 @@ class _RunReader:
             begin = data_end - int(data_lens[index]) - len(DATA_KEY)
         if columns.tag_codes is not None and columns.tag_codes[index]:
             head += TAG % _encode(self._tags[columns.tag_codes[index] - 1])
-        return Job(seq, head, bytes(columns.rows[begin : end - 1]))
+        return StoredJob(seq, head, bytes(columns.rows[begin : end - 1]))

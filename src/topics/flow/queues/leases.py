@@ -44,7 +44,7 @@ class Holder:
     seqs: set[int] = field(default_factory=set)
 
 
-class Lease(msgspec.Struct, eq=False, gc=False):
+class JobLease(msgspec.Struct, eq=False, gc=False):
     seq: int
     id: int
     node: str
@@ -56,7 +56,7 @@ class Lease(msgspec.Struct, eq=False, gc=False):
 
 class LeaseTable:
     def __init__(self, first_seq: int) -> None:
-        self.leases: dict[int, Lease] = {}
+        self.leases: dict[int, JobLease] = {}
         self.deliveries: dict[int, int] = {}
         # What the worker that gave a job back last said about it.
         self.errors: dict[int, str] = {}
@@ -98,10 +98,10 @@ class LeaseTable:
 
     def grant(
         self, seqs: Sequence[int], first_id: int, node: str, deadline: int, holder: Holder | None = None
-    ) -> list[Lease]:
+    ) -> list[JobLease]:
         """Lease jobs to one worker. Each has an id of its own: they count up from the first."""
         deliveries, deadlines = self.deliveries, self._deadlines
-        granted = [Lease(seq, first_id + at, node, deadline, holder) for at, seq in enumerate(seqs)]
+        granted = [JobLease(seq, first_id + at, node, deadline, holder) for at, seq in enumerate(seqs)]
         for lease in granted:
             seq = lease.seq
             self.leases[seq] = lease
@@ -120,14 +120,14 @@ class LeaseTable:
 
     # --- what holders may do ----------------------------------------------------------------------------
 
-    def held(self, seq: int, node: str, lease_id: int | None) -> Lease | None:
+    def held(self, seq: int, node: str, lease_id: int | None) -> JobLease | None:
         """Return the lease under which `node` holds the job, if it does; call `expire` first."""
         lease = self.leases.get(seq)
         if lease is None or lease.closing or lease.node != node:
             return None
         return None if lease_id is not None and lease_id != lease.id else lease
 
-    def extend(self, lease: Lease, deadline: int) -> None:
+    def extend(self, lease: JobLease, deadline: int) -> None:
         lease.deadline = deadline
         heappush(self._deadlines, (deadline, lease.seq))
         self._drop_stale_deadlines()
@@ -145,7 +145,7 @@ class LeaseTable:
             self._delays = [(until, delayed) for delayed, until in self.delayed.items()]
             heapify(self._delays)
 
-    def reopen(self, lease: Lease) -> None:
+    def reopen(self, lease: JobLease) -> None:
         """Its acknowledgement could not be committed."""
         if self.leases.get(lease.seq) is lease:
             self.give_back(lease.seq)
@@ -231,7 +231,7 @@ class LeaseTable:
                 self.errors[seq] = error
             self.next_fresh = max(self.next_fresh, seq + 1)
             if lease_id:
-                self.leases[seq] = Lease(seq, lease_id, node, time_ms, None)
+                self.leases[seq] = JobLease(seq, lease_id, node, time_ms, None)
             elif time_ms:
                 self.delayed[seq] = time_ms
             self._written_ms[seq] = written_ms

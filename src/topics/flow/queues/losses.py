@@ -103,7 +103,7 @@ class Losses:
         self._settled = topic.seq_base - 1
         # Jobs in holes that had been finished, and holes of which only their number is known.
         self._finished = SeqRanges()
-        self._vague: list[_Stretch] = []
+        self._partially_finished: list[_Stretch] = []
         # Records have gone since the losses were last looked at.
         self.needs_rescan = True
 
@@ -115,7 +115,7 @@ class Losses:
         if count >= last - first + 1:
             self._finished.add(first, last)
         elif count:
-            self._vague.append((first, last, count))
+            self._partially_finished.append((first, last, count))
 
     def is_lost(self, seq: int) -> bool:
         """Whether a cap, age or a restart has taken this job."""
@@ -158,7 +158,7 @@ class Losses:
 
     def _uncounted(self, first: int, last: int) -> int:
         """How many in a stretch were finished, though it is not known which."""
-        return sum(count for begin, end, count in self._vague if first <= begin and end <= last)
+        return sum(count for begin, end, count in self._partially_finished if first <= begin and end <= last)
 
     def confirm(self, notice: Notice) -> None:
         """The worker has been told."""
@@ -188,21 +188,26 @@ class Losses:
     def is_plain(self) -> bool:
         """There is nothing to keep."""
         is_told = self._told >= self._topic.seq_base or any(self._told_holes)
-        return not (is_told or any(self._finished) or self._vague)
+        return not (is_told or any(self._finished) or self._partially_finished)
 
     def dump(self) -> LossState:
         # A restore may have taken back seqs that had been told of; they will be given out again.
         head = self._topic.head
         told_holes = [(first, min(last, head)) for first, last in self._told_holes if first <= head]
         told, settled = min(self._told, head), min(self._settled, head)
-        return LossState(self._topic.id, told, told_holes, settled, list(self._finished), self._vague)
+        return LossState(
+            self._topic.id, told, told_holes, settled, list(self._finished), self._partially_finished
+        )
 
     def load(self, state: LossState) -> None:
         """As a snapshot or a frame has it. Deletions that were read before it may be of jobs in new holes."""
         self._told, self._told_holes = state.told, SeqRanges(state.told_holes)
         self._settled = settled = state.settled
         self._finished = SeqRanges([*state.finished, *self._finished.inside(settled + 1, MAX_SEQ)])
-        self._vague = [*state.partly_finished, *(one for one in self._vague if one[0] > settled)]
+        self._partially_finished = [
+            *state.partly_finished,
+            *(one for one in self._partially_finished if one[0] > settled),
+        ]
         self.withdraw()
 
 

@@ -17,7 +17,7 @@ from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, take_jobs
 from topics.flow.queues.dead_letters import DeadLetters
 from topics.flow.queues.dispatcher import JobDispatcher
 from topics.flow.queues.jobs import gone_among, live_from
-from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable, Packed
+from topics.flow.queues.leases import Entry, Holder, JobLease, LeaseTable, Packed
 from topics.flow.queues.losses import Losses, Notice
 from topics.flow.queues.settlement import MAX_JOBS, AckOp, Settlement, Verb
 from topics.log import CallbackOp, Engine, Fail, Layer, Topic
@@ -173,7 +173,7 @@ class JobQueue(Layer):
         else:
             self._reply(claims, leases)
 
-    def _reply(self, claims: list[Claim], leases: list[Lease]) -> None:
+    def _reply(self, claims: list[Claim], leases: list[JobLease]) -> None:
         """Reply to the claims, once the journal has their leases if these are durable."""
         if leases and self.topic.config.leases_durable:
             seqs = [lease.seq for lease in leases]
@@ -182,7 +182,7 @@ class JobQueue(Layer):
         for claim in claims:
             claim.done(claim)
 
-    def _take_back(self, claims: list[Claim], leases: list[Lease], error: ApiError) -> None:
+    def _take_back(self, claims: list[Claim], leases: list[JobLease], error: ApiError) -> None:
         self._reopen(leases)
         self.losses.withdraw()
         _fail_all(claims, error)
@@ -193,7 +193,7 @@ class JobQueue(Layer):
         """Ack, nack or extend the jobs that the node holds. Raises when an ack is refused."""
         now = self.refresh()
         # One by one: a seq that is named twice may no longer be held the second time.
-        held: list[Lease] = []
+        held: list[JobLease] = []
         unheld: list[int] = []
         for seq, lease_id in request.guarded:
             lease = self.table.held(seq, request.node, lease_id)
@@ -274,7 +274,7 @@ class JobQueue(Layer):
         else:
             self._reopen(leases)
 
-    def _reopen(self, leases: list[Lease]) -> None:
+    def _reopen(self, leases: list[JobLease]) -> None:
         for lease in leases:
             self.table.reopen(lease)
 

@@ -22,7 +22,7 @@ MOST_LETTERS = 100_000
 
 
 @dataclass(slots=True)
-class Part:
+class LetterBatch:
     """Letters that go to one queue."""
 
     target: Topic
@@ -71,7 +71,7 @@ class Redrive:
         """There are letters that were not looked at."""
         return bool(live_from(self._topic, self._next, 1, self._stop_before))
 
-    def step(self) -> list[Part]:
+    def step(self) -> list[LetterBatch]:
         """The next letters, by where they go. Each part has to be moved."""
         topic = self._topic
         self._engine.refresh(topic)
@@ -92,7 +92,9 @@ class Redrive:
                 self.skipped.append(seq)
             else:
                 by_target.setdefault(target, []).append(index)
-        parts = [Part(target, letters.take(np.array(indexes))) for target, indexes in by_target.items()]
+        parts = [
+            LetterBatch(target, letters.take(np.array(indexes))) for target, indexes in by_target.items()
+        ]
         self._left -= sum(len(part.letters) for part in parts)
         return parts
 
@@ -104,7 +106,7 @@ class Redrive:
         queue.refresh()
         return {*queue.table.leases, *queue.table.moving}
 
-    def move(self, part: Part, done: Callable[[], None], fail: Fail) -> None:
+    def move(self, part: LetterBatch, done: Callable[[], None], fail: Fail) -> None:
         """Raises before anything changed when the queue refuses."""
         engine, topic = self._engine, self._topic
         if engine.by_name.get(part.target.name) is not part.target:

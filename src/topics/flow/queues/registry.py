@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from topics.flow.queues.dispatcher import Worker
+from topics.flow.queues.dispatcher import WaitingWorker
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.queue import JobQueue
@@ -62,7 +62,7 @@ class Queues(Extension):
     def all(self) -> Iterable[JobQueue]:
         return self._by_topic.values()
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WaitingWorker]:
         """Return everyone who waits for jobs."""
         return [worker for queue in self.all() for worker in queue.dispatcher.workers]
 

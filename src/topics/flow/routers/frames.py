@@ -17,7 +17,7 @@ from topics.storage import I64
 COPIES, HOLE_IN_FRONT, HOLE_INSIDE, GONE = range(4)
 
 
-class Piece(msgspec.Struct, array_like=True, gc=False):
+class CopyRange(msgspec.Struct, array_like=True, gc=False):
     """Consecutive destination seqs: copies of source records, or a hole for each one that was lost."""
 
     kind: int
@@ -68,7 +68,7 @@ class CopyPlan(msgspec.Struct, array_like=True, gc=False):
     with_node: bool
     with_tag: bool
     stamp: Stamp | None
-    pieces: list[Piece]
+    pieces: list[CopyRange]
 
 
 class CarriedRows(msgspec.Struct, array_like=True, gc=False):

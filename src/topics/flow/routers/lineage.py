@@ -13,7 +13,7 @@ import numpy as np
 from topics import codec
 from topics.codec import AnyRows
 from topics.flow.routers.copies import carried_rows, copies_of
-from topics.flow.routers.frames import COPIES, CopyPlan, Piece, Step
+from topics.flow.routers.frames import COPIES, CopyPlan, CopyRange, Step
 from topics.log import HotColumns, rows_of
 from topics.storage import I64, Columns, Frame, Records, join_records
 
@@ -85,7 +85,7 @@ class Lineage:
                 if piece.kind == COPIES:
                     known.add(self._derived(step, plan, piece, position))
 
-    def _derived(self, step: Step, plan: CopyPlan, piece: Piece, position: int) -> _Stretch:
+    def _derived(self, step: Step, plan: CopyPlan, piece: CopyRange, position: int) -> _Stretch:
         def load() -> Columns | None:
             rendered = self.render(step, plan, piece, position)
             if rendered is None:
@@ -96,7 +96,7 @@ class Lineage:
         lowest = position if step.carried is not None else self._lowest(step.source, piece, position)
         return _Stretch(piece.first_dest, piece.count, lowest, load)
 
-    def _lowest(self, source_id: int, piece: Piece, position: int) -> int:
+    def _lowest(self, source_id: int, piece: CopyRange, position: int) -> int:
         known = self._known.get(source_id)
         if known is None:
             return position
@@ -104,7 +104,7 @@ class Lineage:
         end = bisect_right(known.firsts, piece.last_source)
         return min([position, *(stretch.position for stretch in known.stretches[begin:end])])
 
-    def render(self, step: Step, plan: CopyPlan, piece: Piece, position: int) -> Rendered | None:
+    def render(self, step: Step, plan: CopyPlan, piece: CopyRange, position: int) -> Rendered | None:
         """Make the copies of one piece again; None when their originals are not in the journal any more."""
         found = self._originals(step, piece.source_seqs(), position)
         if found is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from topics.flow.routers import frames
 from topics.flow.routers.definitions import Definition, Router
-from topics.flow.routers.frames import COPIES, GONE, CopyPlan, Piece, RouterState, Step
+from topics.flow.routers.frames import COPIES, GONE, CopyPlan, CopyRange, RouterState, Step
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.pending_copies import PendingCopies
 from topics.flow.routers.registry import Routers
@@ -79,7 +79,7 @@ class RouterRecovery(Extension):
                         self._load_again(step, plan, piece, dest, frame.position)
             self._lineage.note_step(step, frame.position)
 
-    def _load_again(self, step: Step, plan: CopyPlan, piece: Piece, dest: Topic, position: int) -> None:
+    def _load_again(self, step: Step, plan: CopyPlan, piece: CopyRange, dest: Topic, position: int) -> None:
         wanted = piece.kind == COPIES and piece.last_dest >= dest.floor and piece.first_dest <= dest.head
         if not wanted or is_loaded(dest, piece.first_dest):
             return
@@ -148,7 +148,7 @@ class RouterRecovery(Extension):
             self._engine.touched.add(dest)
         pending.apply(self._engine)
 
-    def _stage_again(self, step: Step, plan: CopyPlan, piece: Piece, dest: Topic, position: int) -> int:
+    def _stage_again(self, step: Step, plan: CopyPlan, piece: CopyRange, dest: Topic, position: int) -> int:
         """Stage what had been staged the first time; returns what it counts for."""
         if piece.kind != COPIES:
             dest.skip_to(piece.last_dest)

@@ -18,7 +18,7 @@ from topics.flow.routers.frames import (
     HOLE_IN_FRONT,
     HOLE_INSIDE,
     CopyPlan,
-    Piece,
+    CopyRange,
     Stamp,
     Step,
     encode,
@@ -88,7 +88,7 @@ MAX_RESERVATIONS = 1000
 
 
 @dataclass(slots=True)
-class _DraftPiece:
+class _DraftRange:
     """Consecutive destination seqs to be: copies of window rows, or (without any picked) lost seqs."""
 
     picked: I64 | None
@@ -105,9 +105,9 @@ class _Draft:
     cursor: int
     seqs_needed: int = 0
     forwarded: int = 0
-    pieces: list[_DraftPiece] = field(default_factory=list)
+    pieces: list[_DraftRange] = field(default_factory=list)
 
-    def add(self, piece: _DraftPiece) -> None:
+    def add(self, piece: _DraftRange) -> None:
         self.pieces.append(piece)
         self.seqs_needed += piece.count
         self.forwarded += piece.count
@@ -195,12 +195,12 @@ class StepBuilder:
             draft.add(self._copies(picked))
         return draft
 
-    def _copies(self, picked: I64) -> _DraftPiece:
+    def _copies(self, picked: I64) -> _DraftRange:
         seqs, count = self._window.rows.seqs, len(picked)
         first, last = int(seqs[picked[0]]), int(seqs[picked[-1]])
         is_dense = last - first + 1 == count
         offsets = b"" if is_dense else (seqs[picked] - first).astype(np.uint32).tobytes()
-        return _DraftPiece(picked, first, count, offsets)
+        return _DraftRange(picked, first, count, offsets)
 
     def _matching(self, router: Router, picked: I64) -> I64:
         tags = self._window.rows.tags
@@ -237,7 +237,7 @@ class StepBuilder:
                 if capacity.is_full(router.wants_bytes):
                     draft.cursor = first - 1
                     return draft
-                draft.add(_DraftPiece(None, first, last - first + 1, bytes([hops + 1]) if hops else b""))
+                draft.add(_DraftRange(None, first, last - first + 1, bytes([hops + 1]) if hops else b""))
         router.wants_bytes = 1
         return draft
 
@@ -310,13 +310,13 @@ class StepBuilder:
         router.keys_scanned = dest.assigned
         engine.touched.add(dest)
 
-    def _stage_piece(self, router: Router, pending: PendingCopies, draft: _DraftPiece) -> None:
+    def _stage_piece(self, router: Router, pending: PendingCopies, draft: _DraftRange) -> None:
         dest, plan, kind = pending.dest, pending.plan, COPIES
         if draft.picked is None:
             # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
             kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
         first = dest.assigned + 1
-        plan.pieces.append(Piece(kind, draft.first_source, draft.count, first, draft.offsets))
+        plan.pieces.append(CopyRange(kind, draft.first_source, draft.count, first, draft.offsets))
         if draft.picked is None:
             pending.sizes.append(0)
             dest.skip_to(dest.assigned + draft.count)

@@ -125,7 +125,7 @@ class DeliveryKey(NamedTuple):
     options: WatchOptions
 
 
-class SharedPage:
+class DeliveryPage:
     """One page for all subscriptions with the same key.
 
     It is valid in one turn of the loop only: in the next one the topic may have moved.

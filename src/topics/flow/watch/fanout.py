@@ -17,7 +17,7 @@ from topics.flow.load_shedder import Level, LoadShedder
 from topics.flow.watch.delivery import (
     Delivery,
     DeliveryKey,
-    SharedPage,
+    DeliveryPage,
     Subscription,
     WatchOptions,
     last_delivery,
@@ -42,7 +42,7 @@ MERGE_S = 0.005
 DEFER_S = 0.1
 LONGEST_DEFER_S = 10.0
 
-_Pages = dict[tuple[int, int, bool, bool, WatchOptions], SharedPage]
+_Pages = dict[tuple[int, int, bool, bool, WatchOptions], DeliveryPage]
 
 
 @dataclass(slots=True, eq=False)
@@ -143,14 +143,14 @@ class TopicFanout:
                 return page.without(nodes) if self.topic.config.dedupe_node else page.delivery
         return self._page(subscription, options, pages).delivery
 
-    def _page(self, subscription: Subscription, options: WatchOptions, pages: _Pages) -> SharedPage:
+    def _page(self, subscription: Subscription, options: WatchOptions, pages: _Pages) -> DeliveryPage:
         key = DeliveryKey(
             subscription.seq, subscription.epoch, subscription.caught_up, subscription.fresh, options
         )
         page = pages.get(key)
         if page is None:
             upto = self._synced_head() if options.strong else None
-            page = pages[key] = SharedPage(self._fanout.engine, self.topic, key, upto)
+            page = pages[key] = DeliveryPage(self._fanout.engine, self.topic, key, upto)
         return page
 
     def _follow(self, subscription: Subscription) -> None:

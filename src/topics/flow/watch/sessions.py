@@ -25,7 +25,7 @@ class Known(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class WatchSession:
     wid: str
     # Whose key opens it; None when keys are not in use.
     owner: object
@@ -57,9 +57,9 @@ class WatchSessions:
         """`maximum` 0 means any number."""
         self._maximum = maximum
         self._now = now
-        self._by_wid: dict[str, Session] = {}
+        self._by_wid: dict[str, WatchSession] = {}
         # Sessions without a stream; the longest idle one comes first.
-        self._idle: dict[str, Session] = {}
+        self._idle: dict[str, WatchSession] = {}
 
     def __len__(self) -> int:
         self._forget_idle()
@@ -72,29 +72,29 @@ class WatchSessions:
         heartbeat_ms: int,
         positions: StreamPositions,
         known: dict[str, Known],
-    ) -> Session:
+    ) -> WatchSession:
         if self._maximum and len(self) >= self._maximum:
             raise limit_reached("max_watch_sessions", self._maximum)
         wid = "wid_" + secrets.token_urlsafe(_WID_BYTES)
-        session = Session(wid, owner, options, heartbeat_ms, positions, known)
+        session = WatchSession(wid, owner, options, heartbeat_ms, positions, known)
         self._by_wid[wid] = session
         self._rest(session)
         return session
 
-    def find(self, wid: str) -> Session | None:
+    def find(self, wid: str) -> WatchSession | None:
         self._forget_idle()
         return self._by_wid.get(wid)
 
-    def stream_opened(self, session: Session) -> None:
+    def stream_opened(self, session: WatchSession) -> None:
         session.streams += 1
         self._idle.pop(session.wid, None)
 
-    def stream_ended(self, session: Session) -> None:
+    def stream_ended(self, session: WatchSession) -> None:
         session.streams -= 1
         if not session.streams:
             self._rest(session)
 
-    def _rest(self, session: Session) -> None:
+    def _rest(self, session: WatchSession) -> None:
         session.idle_since = self._now()
         self._idle[session.wid] = session
 

@@ -7,9 +7,9 @@ from heapq import nsmallest
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.flow.queues.leases import Lease
+from topics.flow.queues.leases import JobLease
 from topics.flow.queues.queue import JobQueue
-from topics.flow.queues.redrive import Part, Redrive
+from topics.flow.queues.redrive import LetterBatch, Redrive
 from topics.flow.queues.registry import Queues
 from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange
@@ -107,7 +107,7 @@ class RedriveRoutes:
                     return
             await asyncio.sleep(0)
 
-    async def _move(self, walk: Redrive, part: Part) -> None:
+    async def _move(self, walk: Redrive, part: LetterBatch) -> None:
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done() -> None:
@@ -125,7 +125,7 @@ class RedriveRoutes:
         await moved
 
 
-def _listed(queue: JobQueue, lease: Lease) -> dict[str, object]:
+def _listed(queue: JobQueue, lease: JobLease) -> dict[str, object]:
     return {
         "$seq": lease.seq,
         "node": lease.node,

@@ -6,7 +6,7 @@ from typing import Literal
 from topics.flow.watch.delivery import Subscription
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.position import StreamPositions
-from topics.flow.watch.sessions import Known, Session, WatchSessions
+from topics.flow.watch.sessions import Known, WatchSession, WatchSessions
 from topics.http import sse
 from topics.http.admission.address import parse_base_path
 from topics.http.admission.admit import require_event_stream_accepted
@@ -132,7 +132,7 @@ class WatchStream(EventWatcher):
     def __init__(
         self,
         routes: WatchRoutes,
-        session: Session,
+        session: WatchSession,
         stream: Stream,
         last_event_id: bytes | None,
         give_back: Callable[[], None],
