@@ -177,7 +177,7 @@ COLLECTIONS = {
         "StepBuilder._shared": REQUEST,
     },
     "flow/routers/waiting_readers.py": {
-        "_Waiting.owed": "max_routers",
+        "_WaitingReader.owed": "max_routers",
         "WaitingReaders._waiting": "max_connections",
     },
     "flow/stages/identities.py": {

@@ -1,11 +1,11 @@
 """Leases: which worker holds which job, until when, and which jobs may be handed out again.
 
-A delivered job is in exactly one place: leased, held back by a delay, returned, overdue for the dead letters,
-or on its way there. Everything from `next_fresh` on was never delivered and is not mentioned at all, so an
-untouched queue costs nothing however long it is. Nothing in here reads a clock or a record.
+A delivered job is in exactly one state: leased, delayed, returned, overdue for the dead letters, or moving
+there. Jobs from `next_fresh` on were never delivered and take no memory. Nothing in here reads a clock or a
+record.
 
-Times are those of a clock that cannot be set, so that leases last as long as they were given for. Such a
-clock starts anew with every process: what is kept has Unix time, and `shift` is how much later that is.
+Times are those of a monotonic clock, so that setting the clock changes no lease. That clock starts anew with
+every process: journal and snapshots have Unix time, and `shift` is the difference.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,23 +17,23 @@ import msgspec
 
 
 class Entry(NamedTuple):
-    """One job as the journal and the snapshot keep it. Repeating an entry is harmless."""
+    """One job in the journal or a snapshot. Repeating an entry is harmless."""
 
     seq: int
-    # 0 for no lease, and then the time says from when on the job may be claimed.
+    # 0 for no lease: then the time says from when the job may be claimed.
     lease_id: int
     node: str
     time: int
     deliveries: int
-    # Why the worker that had it last gave it back. Left away where there is nothing to say.
+    # Why the last worker gave it back; absent if it gave no reason.
     error: str = ""
 
 
-# What is written of an entry.
+# An entry as it is written.
 Packed: TypeAlias = tuple[int | str, ...]
 
 
-# Times of leases and delays that ended early are forgotten in bulk, once they are so many more than the rest.
+# Times of leases and delays that ended early are dropped in bulk, at this many more than the others.
 STALE_TIMES = 1024
 
 
@@ -50,7 +50,7 @@ class JobLease(msgspec.Struct, eq=False, gc=False):
     node: str
     deadline: int
     holder: Holder | None
-    # Its acknowledgement is being committed: neither claimable nor to be acknowledged again.
+    # Its ack is being committed: it can be neither claimed nor acked again.
     closing: bool = False
 
 
@@ -58,11 +58,11 @@ class LeaseTable:
     def __init__(self, first_seq: int) -> None:
         self.leases: dict[int, JobLease] = {}
         self.deliveries: dict[int, int] = {}
-        # What the worker that gave a job back last said about it.
+        # The reason that the last worker gave.
         self.errors: dict[int, str] = {}
-        # Jobs that a nack holds back, and until when.
+        # Jobs that a nack delays, and until when.
         self.delayed: dict[int, int] = {}
-        # Jobs delivered as often as allowed, lowest first; and those that are being moved.
+        # A heap of jobs that were delivered as often as allowed, and the jobs that are being moved.
         self.overdue: list[int] = []
         self.moving: set[int] = set()
         self.next_fresh = first_seq
@@ -70,7 +70,7 @@ class LeaseTable:
         self.returned: list[int] = []
         self._deadlines: list[tuple[int, int]] = []
         self._delays: list[tuple[int, int]] = []
-        # Of what was restored: when it was written down.
+        # When restored entries were written.
         self._written_ms: dict[int, int] = {}
 
     # --- time -------------------------------------------------------------------------------------------
@@ -146,12 +146,12 @@ class LeaseTable:
             heapify(self._delays)
 
     def reopen(self, lease: JobLease) -> None:
-        """Its acknowledgement could not be committed."""
+        """Free the job: its ack could not be committed."""
         if self.leases.get(lease.seq) is lease:
             self.give_back(lease.seq)
 
     def finish(self, seqs: Collection[int]) -> None:
-        """The jobs are done, and deleted."""
+        """Forget jobs that are done and deleted."""
         deliveries = self.deliveries
         for seq in seqs:
             self._end_lease(seq)
@@ -178,14 +178,14 @@ class LeaseTable:
         return taken
 
     def put_back_overdue(self, seqs: Iterable[int]) -> None:
-        """The dead letters would not take them. They stay claimable: every claim tries again."""
+        """Keep jobs that the dead-letter topic refused: every claim tries again."""
         for seq in seqs:
             if seq in self.moving:
                 self.moving.discard(seq)
                 heappush(self.overdue, seq)
 
     def reconsider_overdue(self) -> None:
-        """The limit may have changed."""
+        """Return overdue jobs: the limit may have changed."""
         for seq in self.overdue:
             heappush(self.returned, seq)
         self.overdue = []
@@ -193,11 +193,11 @@ class LeaseTable:
     # --- jobs that are gone -----------------------------------------------------------------------------
 
     def known(self) -> set[int]:
-        """Every job that is mentioned anywhere."""
+        """Return every job in the table."""
         return {*self.leases, *self.deliveries, *self.delayed, *self.overdue, *self.moving, *self.returned}
 
     def forget(self, gone: set[int]) -> None:
-        """Jobs that a cap, their age or a delete has taken."""
+        """Forget jobs that a cap, age or a delete removed."""
         if not gone:
             return
         self.finish(gone)
@@ -220,7 +220,7 @@ class LeaseTable:
         return seq, 0, "", 0 if until is None else until + shift, deliveries, *error
 
     def restore(self, entries: Iterable[Sequence[Any]], written_ms: int) -> None:
-        """`entries` as they were packed. Times are in Unix time until `resume`."""
+        """Restore packed entries. Times are in Unix time until `resume`."""
         for packed in entries:
             seq, lease_id, node, time_ms, deliveries, error = Entry(*packed)
             self._end_lease(seq)
@@ -237,11 +237,11 @@ class LeaseTable:
             self._written_ms[seq] = written_ms
 
     def resume(self, over_ms: int, opened_steady_ms: int) -> None:
-        """A new process goes on with what was restored.
+        """Convert restored times to the clock of this process.
 
-        `over_ms`: when the time before it ended, in Unix time: the stop of the process before, if it was an
-        orderly one, or else the start of this one. What is left by then is what a lease has now, and never
-        more than it had when it was written down: the clock may have been set back since.
+        `over_ms`: the end of the time before, in Unix time: the stop of the previous process if it was clean,
+        or the start of this one. A lease keeps the time that it had left then, and never more than it had
+        when it was written: the clock may have been set back since.
         """
 
         def resumed(seq: int, time_ms: int) -> int:
@@ -258,6 +258,6 @@ class LeaseTable:
         heapify(self._delays)
 
     def recount(self, live: Iterable[int]) -> None:
-        """After a restart: what is live, was delivered, and is neither leased nor delayed has come back."""
+        """Return all live jobs that were delivered and are neither leased nor delayed, after a restart."""
         self.returned = [seq for seq in live if seq not in self.leases and seq not in self.delayed]
         heapify(self.returned)

@@ -1,10 +1,10 @@
-"""Jobs that a queue lost before any worker had finished them, and which of these losses workers know of.
+"""Jobs that a queue lost before a worker finished them, and which of these losses workers know of.
 
-What a cap, age or a restart took is in the topic's ledger and its holes. A hole takes whole stretches, also
-jobs that had been finished before: those are remembered here, because they are no loss.
+The topic's ledger and holes have the records that a cap, age or a restart removed. A hole covers whole
+ranges, also jobs that were finished before. They are not losses, and are remembered here.
 
-A loss is offered to one worker. When that worker has its answer the loss counts as told, and the journal is
-told so; if the answer came to nothing, or the process dies first, the next worker hears of it.
+A loss is offered to one worker. When that worker has its reply, the loss counts as told, and the journal says
+so. If the reply fails, or the process dies first, the next worker is told.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,24 +18,24 @@ from topics.log import CAP, DELETED, LOST, TRIM, TTL, Tombstone, Topic
 from topics.values import MAX_SEQ
 
 Range: TypeAlias = tuple[int, int]
-# First seq, last seq, and a number: of lost stretches, their kind in the ledger.
+# First seq, last seq, and a number: for lost ranges, their kind in the ledger.
 _Stretch: TypeAlias = tuple[int, int, int]
 
 
 class LossState(msgspec.Struct, array_like=True, gc=False):
-    """What the journal and snapshots keep of a queue."""
+    """The state of a queue's losses in the journal and in snapshots."""
 
     topic: int
     told: int
     told_holes: list[Range]
     settled: int
     finished: list[Range]
-    # Stretches, and how many of each had been finished: which ones is not known.
+    # Ranges, and how many jobs of each were finished; which of them is not known.
     partly_finished: list[_Stretch]
 
 
 class SeqRanges:
-    """A set of seqs that lie together for the most part: kept as stretches, ascending and merged."""
+    """A set of seqs, kept as ascending and merged ranges."""
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -64,12 +64,12 @@ class SeqRanges:
         return zip(self._firsts, self._lasts, strict=True)
 
     def inside(self, first: int, last: int) -> Iterator[Range]:
-        """What of the set lies between these two seqs."""
+        """Yield the ranges of the set between these two seqs."""
         for at in range(bisect_left(self._lasts, first), bisect_right(self._firsts, last)):
             yield max(first, self._firsts[at]), min(last, self._lasts[at])
 
     def outside(self, first: int, last: int) -> Iterator[Range]:
-        """What between these two seqs is not of the set."""
+        """Yield the ranges between these two seqs that are not in the set."""
         for known_first, known_last in self.inside(first, last):
             if known_first > first:
                 yield first, known_first - 1
@@ -80,7 +80,7 @@ class SeqRanges:
 
 @dataclass(slots=True, frozen=True)
 class Notice:
-    """What one worker is about to be told."""
+    """The losses that one worker is about to be told of."""
 
     tombstone: Tombstone
     told: int
@@ -96,21 +96,21 @@ class Losses:
         # Workers know of every loss up to this seq, and of these above it, which are holes inside the log.
         self._told = topic.seq_base - 1
         self._told_holes = SeqRanges()
-        # The same with what is offered to a worker that has no answer yet.
+        # The same, with the losses offered to a worker that has no reply yet.
         self._offered = self._told
         self._offered_holes = SeqRanges()
-        # What was lost up to this seq was lost before the last start: a deletion since then came too late.
+        # Losses up to this seq happened before the last start: a deletion since then came too late.
         self._settled = topic.seq_base - 1
-        # Jobs in holes that had been finished, and holes of which only their number is known.
+        # Finished jobs in holes, and holes of which only the number of finished jobs is known.
         self._finished = SeqRanges()
         self._partially_finished: list[_Stretch] = []
-        # Records have gone since the losses were last looked at.
+        # Records were removed since the last scan for losses.
         self.needs_rescan = True
 
     # --- what is lost -----------------------------------------------------------------------------------
 
     def note_finished(self, first: int, last: int, count: int) -> None:
-        """Of these jobs, whose records are lost, so many had been finished or deleted before."""
+        """Note that `count` of these jobs, whose records are lost, were finished or deleted before."""
         first = max(first, self._settled + 1)
         if count >= last - first + 1:
             self._finished.add(first, last)
@@ -118,7 +118,7 @@ class Losses:
             self._partially_finished.append((first, last, count))
 
     def is_lost(self, seq: int) -> bool:
-        """Whether a cap, age or a restart has taken this job."""
+        """Whether a cap, age or a restart removed this job."""
         topic = self._topic
         for hole in topic.holes:
             if hole.first <= seq <= hole.last:
@@ -140,11 +140,11 @@ class Losses:
     # --- telling ----------------------------------------------------------------------------------------
 
     def offer(self) -> Notice | None:
-        """The losses that no worker has been told of, for one worker to be told; None if there are none."""
+        """Return the losses that no worker was told of, for one worker; None if there are none."""
         self.needs_rescan = False
         topic = self._topic
         untold = list(self._untold())
-        # Below the floor nothing more can be lost, and holes above it are told of one by one.
+        # Below the floor nothing more can be lost; holes above it are kept one by one.
         self._offered = max(self._offered, topic.floor - 1)
         holes = [(hole.first, hole.last) for hole in topic.holes if hole.last > self._offered]
         self._offered_holes = SeqRanges(holes)
@@ -157,17 +157,17 @@ class Losses:
         return Notice(gap, self._offered, tuple(holes))
 
     def _uncounted(self, first: int, last: int) -> int:
-        """How many in a stretch were finished, though it is not known which."""
+        """Return how many jobs of a range were finished, although it is not known which."""
         return sum(count for begin, end, count in self._partially_finished if first <= begin and end <= last)
 
     def confirm(self, notice: Notice) -> None:
-        """The worker has been told."""
+        """Note that the worker was told."""
         self._told = max(self._told, notice.told)
         ranges = [*self._told_holes, *notice.told_holes]
         self._told_holes = SeqRanges((first, last) for first, last in ranges if last > self._told)
 
     def withdraw(self) -> None:
-        """A worker could not be told: the next one hears of it, and perhaps of more than it would have to."""
+        """Offer the losses to the next worker: this one could not be told."""
         self._offered = self._told
         self._offered_holes = SeqRanges(self._told_holes)
         self.needs_rescan = True
@@ -175,7 +175,7 @@ class Losses:
     # --- restarts ---------------------------------------------------------------------------------------
 
     def settle(self) -> bool:
-        """All was read: what is lost now stays so. True if the journal has to know."""
+        """Treat losses up to the head as final, after recovery. Return True if the journal has to know."""
         topic = self._topic
         finished = [piece for hole in topic.holes for piece in self._finished.inside(hole.first, hole.last)]
         self._finished = SeqRanges(finished)
@@ -186,12 +186,12 @@ class Losses:
 
     @property
     def is_plain(self) -> bool:
-        """There is nothing to keep."""
+        """Whether there is nothing to keep."""
         is_told = self._told >= self._topic.seq_base or any(self._told_holes)
         return not (is_told or any(self._finished) or self._partially_finished)
 
     def dump(self) -> LossState:
-        # A restore may have taken back seqs that had been told of; they will be given out again.
+        # A restore may have taken back seqs that workers were told of; they are assigned again.
         head = self._topic.head
         told_holes = [(first, min(last, head)) for first, last in self._told_holes if first <= head]
         told, settled = min(self._told, head), min(self._settled, head)
@@ -200,7 +200,7 @@ class Losses:
         )
 
     def load(self, state: LossState) -> None:
-        """As a snapshot or a frame has it. Deletions that were read before it may be of jobs in new holes."""
+        """Load the state of a snapshot or a frame. Deletions that were read before may be in new holes."""
         self._told, self._told_holes = state.told, SeqRanges(state.told_holes)
         self._settled = settled = state.settled
         self._finished = SeqRanges([*state.finished, *self._finished.inside(settled + 1, MAX_SEQ)])
@@ -212,7 +212,7 @@ class Losses:
 
 
 def _reason(kinds: set[int]) -> str:
-    """As readers are told: a restart's loss looks like that of a cap."""
+    """Return the reason as readers get it: a loss by a restart looks like one by a cap."""
     if TTL in kinds:
         return "mixed" if kinds & {CAP, LOST} else "ttl"
     return "source_trim" if kinds == {TRIM} else "cap"
