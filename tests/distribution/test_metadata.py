@@ -78,7 +78,7 @@ def test_the_locks_hold_what_is_needed() -> None:
 
 def test_nothing_says_to_install_the_other_project() -> None:
     wrong = re.compile(r"pip install[^\n`]*?['\"\s]topics(\[|['\"`\s]|$)", re.M)
-    ours = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ops").rglob("*")]
+    ours = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*")]
     ours += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "Containerfile", ROOT / "compose.yaml"]
     found = [str(path) for path in ours if path.is_file() and wrong.search(path.read_text())]
     assert not found

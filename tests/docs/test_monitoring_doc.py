@@ -11,7 +11,7 @@ from tests.docs.examples import ROOT, Example, check_answer, examples, run_bash,
 from tests.support import ServerProcess
 
 PAGE = ROOT / "docs" / "monitoring.md"
-ALERTS = ROOT / "ops" / "prometheus" / "alerts.yml"
+ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 
 
 def test_every_metric_is_documented_with_its_kind(server: ServerProcess) -> None:
@@ -54,6 +54,6 @@ def test_the_scrape_config_is_one() -> None:
 
 
 def test_files_that_are_named_exist() -> None:
-    named = set(re.findall(r"`(ops/[\w./]+)`", PAGE.read_text()))
+    named = set(re.findall(r"`(deploy/[\w./]+)`", PAGE.read_text()))
     assert len(named) == 3
     assert all((ROOT / path).exists() for path in named)

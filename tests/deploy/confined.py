@@ -1,6 +1,6 @@
 """Runs a program as the unit would confine it: the files it may write, the /proc it sees, its system calls.
 
-    python -m tests.ops.confined <unit file> <writable directory> <program> <argument>...
+    python -m tests.deploy.confined <unit file> <writable directory> <program> <argument>...
 
 It needs root, systemd-analyze and libseccomp; without them nothing is run, and the exit code is 77.
 """

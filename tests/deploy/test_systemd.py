@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.confined import CANNOT, Unit, allowed_calls
+from tests.deploy.confined import CANNOT, Unit, allowed_calls
 from tests.support import ServerProcess
 from topics.http.server import DRAIN_S
 
 ROOT = Path(__file__).parents[2]
-PATH = ROOT / "ops" / "systemd" / "topics.service"
+PATH = ROOT / "deploy" / "systemd" / "topics.service"
 HAS_SYSTEMD = shutil.which("systemd-analyze") is not None
 
 
@@ -78,7 +78,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 
 
 def confinement(unit_file: Path, writable: Path) -> list[str]:
-    return [sys.executable, "-m", "tests.ops.confined", str(unit_file), str(writable)]
+    return [sys.executable, "-m", "tests.deploy.confined", str(unit_file), str(writable)]
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.ops.promql import ON_COUNTERS, ON_GAUGES, Use, uses
+from tests.deploy.promql import ON_COUNTERS, ON_GAUGES, Use, uses
 from tests.support import ServerProcess
 
-OPS = Path(__file__).parents[2] / "ops"
+OPS = Path(__file__).parents[2] / "deploy"
 DASHBOARD = OPS / "grafana" / "topics.json"
 ALERTS = OPS / "prometheus" / "alerts.yml"
 # Added by Prometheus itself.

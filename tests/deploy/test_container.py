@@ -152,7 +152,7 @@ def test_the_compose_file_holds_together() -> None:
 
 
 def test_prometheus_scrapes_the_server_and_has_its_alerts() -> None:
-    folder = ROOT / "ops" / "prometheus"
+    folder = ROOT / "deploy" / "prometheus"
     config = yaml.safe_load((folder / "prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     # The alerts ask for this job.
@@ -163,7 +163,7 @@ def test_prometheus_scrapes_the_server_and_has_its_alerts() -> None:
 
 
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:
-    folder = ROOT / "ops" / "grafana" / "provisioning"
+    folder = ROOT / "deploy" / "grafana" / "provisioning"
     (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())["datasources"]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
     (provider,) = yaml.safe_load((folder / "dashboards" / "topics.yml").read_text())["providers"]
