@@ -40,7 +40,7 @@ run: $(VENV)/.spark
 
 # The tests that need neither Spark nor a browser nor long histories. CONTRIBUTING.md says what this leaves out.
 QUICK := tests/test_tidy.py tests/docs/test_architecture.py tests/docs/test_formats.py \
-	tests/values tests/codec tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http
+	tests/core tests/codec tests/storage tests/log tests/flow tests/ops tests/engine tests/client tests/http
 SLOWER := tests/flow/queues/test_queue_model.py tests/flow/routers/test_model.py tests/http/test_shutdown.py
 
 quick: lint typecheck

@@ -24,10 +24,10 @@ import msgspec
 import uvloop
 
 from benchmarks.payloads import COMPACT, NAMED
+from topics.core.settings import Settings
 from topics.flow.load_shedder import SAMPLE_S, Level
 from topics.http.app import Application
 from topics.http.connection import Connection
-from topics.values.settings import Settings
 
 TOPIC, NAMED_TOPIC = "counted", "named"
 CONNECTIONS, WATCHERS, BATCH, PAGE = 16, 100, 100, 1000

@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 from benchmarks.payloads import Shape
 from tests.support.appending import append
+from topics.core.clock import SystemClock
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
+from topics.core.settings import Settings
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
@@ -18,10 +22,6 @@ from topics.log.remove.tags import TagMatch
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem
-from topics.values.clock import SystemClock
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
-from topics.values.settings import Settings
 
 _NO_BUDGET = sys.maxsize
 

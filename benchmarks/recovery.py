@@ -15,11 +15,11 @@ from benchmarks.figures import Bar, Figure, at_least, at_most, number
 from benchmarks.local import LocalEngine, Pace, pace
 from benchmarks.payloads import COMPACT, NAMED, Shape
 from benchmarks.session import Session
+from topics.core.clock import SystemClock
+from topics.core.settings import Settings
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
 from topics.storage.filesystem import Filesystem
-from topics.values.clock import SystemClock
-from topics.values.settings import Settings
 
 AREA = "recovery"
 

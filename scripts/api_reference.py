@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from topics.core import Settings
 from topics.http.admission.auth import SCOPES
 from topics.http.app import Application
 from topics.http.routing import Route
-from topics.values import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"

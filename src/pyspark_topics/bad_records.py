@@ -22,8 +22,8 @@ from pyspark_topics.options import Server, parse_read, source_options
 from pyspark_topics.partitions import SeqRange
 from pyspark_topics.payload import MALFORMED, parse_data
 from pyspark_topics.subscription import subscribed
-from topics.values.names import is_topic_name
-from topics.values.settings import (
+from topics.core.names import is_topic_name
+from topics.core.settings import (
     MAX_META_BYTES,
     MAX_META_KEYS,
     MAX_NODE_BYTES,

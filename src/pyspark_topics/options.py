@@ -13,7 +13,7 @@ from pyspark_topics.client import PATIENCE_S, Client, TopicsClient
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
 from pyspark_topics.servers import Servers
-from topics.values.names import is_topic_name
+from topics.core.names import is_topic_name
 
 # Spark hands these to a sink along with its own options.
 SPARKS_OWN = ("checkpointLocation", "queryName")

@@ -21,7 +21,7 @@ from pyspark_topics.client import Client, TopicsClient
 from pyspark_topics.errors import OptionError
 from topics.client import Refused, TopicsError, Unreachable
 from topics.client.wire.session import Json
-from topics.values.names import is_topic_name
+from topics.core.names import is_topic_name
 
 # A server that takes longer is busy with something else, or its machine has vanished.
 LATE_S = 2.0

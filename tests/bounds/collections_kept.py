@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "topics"
 # What a running server is made of.
-ROOMS = ("codec", "flow", "http", "keep", "log", "node", "storage", "values")
+ROOMS = ("codec", "core", "engine", "flow", "http", "log", "ops", "storage")
 KINDS = {
     "BytesIO",
     "Counter",

@@ -53,8 +53,8 @@ PROOFS = {
     "cursors left behind": ("flow/test_cursors.py", "test_those_left_behind_are_bounded"),
     "names of dropped topics": ("log/test_lives.py", "test_beyond_the_bound_every_new_topic_counts_as_later"),
     "max_snapshots": ("flow/test_file_pins.py", "test_their_number_is_limited"),
-    "max_backups": ("keep/test_backup_holds.py", "test_there_are_only_so_many"),
-    "max_purges": ("keep/test_purge.py", "test_only_so_many_wait_and_are_remembered"),
+    "max_backups": ("ops/test_backup_holds.py", "test_there_are_only_so_many"),
+    "max_purges": ("ops/test_purge.py", "test_only_so_many_wait_and_are_remembered"),
     "max_stage_parts": ("flow/stages/test_open_stages.py", "test_an_owner_has_so_many_parts_at_most"),
     "ids of stages": (
         "flow/stages/test_identities.py",
@@ -75,7 +75,7 @@ PROOFS = {
     "early requests": ("http/test_recovering.py", "test_no_more_than_a_thousand_wait"),
     "known heads": ("http/test_known_heads.py", "test_the_number_of_heads_is_bounded"),
     "known targets": ("http/test_routing.py", "test_memory_of_targets_is_bounded"),
-    "known bodies": ("values/test_strict.py", "test_the_number_of_known_bodies_is_bounded"),
+    "known bodies": ("core/test_strict.py", "test_the_number_of_known_bodies_is_bounded"),
     "known keys": ("http/admission/test_keys.py", "test_remembered_headers_are_bounded"),
     "labels of metrics": ("http/metrics/test_flow.py", "test_only_the_furthest_are_named"),
     "times of removals": (
@@ -298,27 +298,27 @@ COLLECTIONS = {
         "RouteTree._remembered": "known targets",
     },
     "http/websocket.py": {"Socket._pieces": "max_request_bytes", "Socket.by_name": "max_subscriptions"},
-    "keep/backup.py": {
+    "ops/backup.py": {
         "Source.snapshots": FIXED,
         "Source.segments": FIXED,
         "Source.journal": FIXED,
         "Backup.damaged": FIXED,
     },
-    "keep/backup_directory.py": {"Taken.flags": FIXED},
-    "keep/backup_holds.py": {
+    "ops/backup_directory.py": {"Taken.flags": FIXED},
+    "ops/backup_holds.py": {
         "BackupHold.snapshots": "max_backups",
         "BackupHold.segments": "max_backups",
         "BackupHold.journal": "max_backups",
     },
-    "keep/check.py": {"Checked.findings": FIXED},
-    "keep/check_journal.py": {"JournalCheck.adoptions": FIXED},
-    "keep/check_files.py": {
+    "ops/check.py": {"Checked.findings": FIXED},
+    "ops/check_journal.py": {"JournalCheck.adoptions": FIXED},
+    "ops/check_files.py": {
         "DirectoryCheck.states": FIXED,
         "DirectoryCheck._names": FIXED,
         "DirectoryCheck._runs": FIXED,
     },
-    "keep/purge.py": {"Purges._known": "max_purges", "Purges._tasks": "max_purges"},
-    "keep/purge_segments.py": {
+    "ops/purge.py": {"Purges._known": "max_purges", "Purges._tasks": "max_purges"},
+    "ops/purge_segments.py": {
         "_Held.unflipped": RECORDS,
         "FilePlan.held": RECORDS,
         "FilePlan.damaged": RECORDS,
@@ -328,7 +328,7 @@ COLLECTIONS = {
         "SegmentPurge.files": RECORDS,
         "SegmentPurge._emptied": RECORDS,
     },
-    "keep/restore.py": {"Wanted.heads": FIXED},
+    "ops/restore.py": {"Wanted.heads": FIXED},
     "log/core.py": {
         "Core.by_name": "max_topics",
         "Core.by_id": "max_topics",
@@ -478,13 +478,13 @@ COLLECTIONS = {
     },
     "storage/snapshot.py": {"SnapshotStore._damaged": FIXED, "SnapshotStore._intact": FIXED},
     "storage/untouched.py": {"CopiedPage.view": FIXED},
-    "values/strict.py": {"StrictDecoder._patterns": "known bodies", "Outline.names": FIXED},
-    "values/unknown_fields.py": {
+    "core/strict.py": {"StrictDecoder._patterns": "known bodies", "Outline.names": FIXED},
+    "core/unknown_fields.py": {
         "UnknownFields.unknown": REQUEST,
         "UnknownFields.did_you_mean": REQUEST,
         "UnknownFields.duplicate": REQUEST,
     },
-    "values/settings_reader.py": {
+    "core/settings_reader.py": {
         "Configuration.origins": FIXED,
         "Configuration.warnings": FIXED,
         "SettingsReader._values": FIXED,

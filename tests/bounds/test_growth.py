@@ -34,7 +34,7 @@ LOWERED = {
     "topics.http.known_heads._MOST_HEADS": 2,
     "topics.http.routing._REMEMBERED_TARGETS": 2,
     "topics.log.lives.MAX_NAMES": 2,
-    "topics.values.strict._MAX_PATTERNS": 1,
+    "topics.core.strict._MAX_PATTERNS": 1,
     "topics.log.remove.ledger.MAX_RANGES": 4,
 }
 ROUNDS = 12

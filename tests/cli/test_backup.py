@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.command import refused
 from tests.http.streaming import RunningApp
-from tests.keep.backups import backup, fill, lab_in
+from tests.ops.backups import backup, fill, lab_in
 from topics.cli import backup as backup_command
 from topics.client.sync import Topics
 from topics.flow.file_pins import LEASE_MS

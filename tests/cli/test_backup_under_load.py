@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import topics
-from tests.node.lab import NodeLab
+from tests.engine.lab import NodeLab
 from tests.support import ServerProcess, Wire
 from topics.cli import backup as backup_verb
 

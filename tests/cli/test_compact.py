@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import refused, topics
-from tests.keep.test_purge import found
+from tests.ops.test_purge import found
 from tests.support import ServerProcess
 
 SECRET = "to-be-forgotten"

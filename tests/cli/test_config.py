@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import refused, topics
-from topics.values.settings import Settings
-from topics.values.settings_reader import variable
+from topics.core.settings import Settings
+from topics.core.settings_reader import variable
 
 
 @pytest.fixture

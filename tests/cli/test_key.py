@@ -8,8 +8,8 @@ import pytest
 
 from tests.cli.command import refused, topics
 from topics.cli.key import make_key
-from topics.values.errors import UserMistake
-from topics.values.key_entries import SCOPES, parse_key_file, parse_keys
+from topics.core.errors import UserMistake
+from topics.core.key_entries import SCOPES, parse_key_file, parse_keys
 
 
 def test_a_secret_for_the_client_and_a_line_for_the_server() -> None:

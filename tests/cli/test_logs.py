@@ -14,7 +14,7 @@ import pytest
 from tests.support import ServerProcess, eventually
 from topics.cli.logs import HumanLines, JsonLines, LogFile
 from topics.cli.settings import read_settings
-from topics.values.errors import ConfigError
+from topics.core.errors import ConfigError
 
 NASTY = 'a"b\n\x1b[31m\r\u2028INFO forged\x7f'
 

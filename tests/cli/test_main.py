@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.lab import NodeLab
+from tests.engine.lab import NodeLab
 
 _LOOK = """
 import sys

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import refused, topics
-from tests.keep.backups import backup, fill, lab_in
-from tests.node.lab import NodeLab
+from tests.engine.lab import NodeLab
+from tests.ops.backups import backup, fill, lab_in
 
 
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from tests.codec.bodies import damaged_bodies, good_bodies, names, request_bodies, token_bodies, values
 from tests.support.codecs import CODECS, NATIVE
-from topics.values import ApiError
+from topics.core import ApiError
 
 TS = 1_760_011_200_450
 

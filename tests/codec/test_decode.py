@@ -9,7 +9,7 @@ import pytest
 
 from topics import codec
 from topics.codec import MAX_DEPTH
-from topics.values import MIB, ApiError, UnknownFields
+from topics.core import MIB, ApiError, UnknownFields
 
 pytestmark = pytest.mark.usefixtures("both_codecs")
 

@@ -11,7 +11,7 @@ import pytest
 
 from topics.codec import large_json
 from topics.codec.large_json import LARGE_BYTES, ItemLimits, compact_in_steps, cut_out
-from topics.values.errors import ApiError
+from topics.core.errors import ApiError
 
 TEXTS = ["", "\\", '"', "a b", "[{,", '\\"', "é\\\\", "\n", "]}", "x" * 9]
 

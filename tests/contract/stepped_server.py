@@ -5,7 +5,7 @@ import sys
 import time
 
 from topics.cli.main import main
-from topics.values.clock import NS_PER_MS, SystemClock
+from topics.core.clock import NS_PER_MS, SystemClock
 
 
 def stepped_ns() -> int:

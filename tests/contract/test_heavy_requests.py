@@ -16,7 +16,7 @@ from tests.contract.conftest import Boot
 from tests.contract.server import Server
 from tests.support import arrow_bombs
 from tests.support.arrow import arrow_stream
-from topics.values import MIB
+from topics.core import MIB
 
 
 def test_a_body_full_of_a_routers_keys(boot: Boot) -> None:

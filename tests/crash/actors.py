@@ -15,7 +15,7 @@ from tests.crash.staging import Staging
 from tests.crash.verify import check_running
 from tests.crash.watchers import Watcher
 from tests.crash.world import World
-from topics.values.clock import ManualClock
+from topics.core.clock import ManualClock
 
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
 TAGS = (None, None, "x", "y", "xy")

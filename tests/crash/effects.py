@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.model.reference import matches
-from topics.values.config import TopicConfig
+from topics.core.config import TopicConfig
 
 if TYPE_CHECKING:
     from tests.crash.keys import Keyed

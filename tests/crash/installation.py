@@ -7,20 +7,20 @@ from typing import Any
 
 from tests.crash.disk import SimulatedDisk
 from tests.flow.open_admission import open_admission
+from topics.core.clock import ManualClock
+from topics.core.settings import Settings
 from topics.flow.cold_tier import ColdTier
 from topics.flow.cursors import Cursors
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
 from topics.flow.stages.stages import Stages
-from topics.keep.directory import sealed_runs
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
 from topics.log.seal.checkpoint import Checkpointer
+from topics.ops.directory import sealed_runs
 from topics.storage.directories import Directories
 from topics.storage.home import Home
-from topics.values.clock import ManualClock
-from topics.values.settings import Settings
 
 SETTINGS: dict[str, Any] = {
     "data_dir": "/data",

@@ -19,7 +19,7 @@ from tests.crash.faults import REFUSALS, Fault, FaultPlan
 from tests.crash.staging import Staging
 from tests.crash.verify import Found, crash, judge, judge_damaged
 from tests.crash.world import World
-from topics.values.errors import ApiError, WritesOff
+from topics.core.errors import ApiError, WritesOff
 
 # Steps between two misfortunes, on average, and the life of one world.
 CALM_STEPS = 120

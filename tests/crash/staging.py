@@ -14,9 +14,9 @@ from tests.crash.effects import Added, Did, Effect
 from tests.crash.model import Event
 from tests.crash.world import World
 from tests.support.arrow import arrow_stream
+from topics.core.errors import ApiError, OutcomeUnknown
 from topics.flow.stages.identities import OwnedCommit
 from topics.flow.stages.stages import LARGE_BYTES, CommitRequest
-from topics.values.errors import ApiError, OutcomeUnknown
 
 # An owner, an id and the number of a batch.
 Identity = tuple[str, str, int]

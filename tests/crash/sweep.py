@@ -11,7 +11,7 @@ from tests.crash.installation import Installation
 from tests.crash.operations import OPERATIONS, furnished
 from tests.crash.verify import Found, check_running, crash, judge
 from tests.crash.world import World
-from topics.values.clock import ManualClock
+from topics.core.clock import ManualClock
 
 
 @dataclass(frozen=True)

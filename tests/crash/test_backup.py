@@ -10,10 +10,10 @@ import pytest
 
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.log.harness import Lab
-from topics.keep.backup import Backup, Source, stopped_server
-from topics.keep.backup_directory import BackupStore
-from topics.keep.steps import Steps
-from topics.values.settings import Settings
+from topics.core.settings import Settings
+from topics.ops.backup import Backup, Source, stopped_server
+from topics.ops.backup_directory import BackupStore
+from topics.ops.steps import Steps
 
 LUCKS = 3
 

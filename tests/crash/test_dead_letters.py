@@ -10,13 +10,13 @@ from tests.crash.disk import Crash, SimulatedDisk
 from tests.crash.installation import Installation
 from tests.crash.model import observe
 from tests.support.appending import append
+from topics.core.clock import ManualClock
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.redrive import Redrive
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
-from topics.values.clock import ManualClock
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
 
 LEASE_MS = 1000
 # Enough for some tear to fall between what is written for the letters and what for the queue.

@@ -13,12 +13,12 @@ from tests.crash.forwarding import pull
 from tests.crash.operations import CLASSES, furnished
 from tests.crash.verify import Found, check_running, crash, judge
 from tests.crash.world import World
+from topics.core.errors import ApiError, WritesOff
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.write.operation import CallbackOp
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import is_full
 from topics.storage.frame import HEADER_BYTES, FrameDraft, Kind, decode_header
-from topics.values.errors import ApiError, WritesOff
 
 # No reserve of these worlds can help with a group of this size.
 TOO_MUCH = 40_000

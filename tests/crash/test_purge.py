@@ -12,9 +12,9 @@ import pytest
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.log.harness import Lab
 from topics.flow.checkpoints import Checkpoints
-from topics.keep.purge import Purge, Purges
 from topics.log.read.render import Shape
 from topics.log.write.commit_loop import CommitLoop
+from topics.ops.purge import Purge, Purges
 
 SECRET = "a-secret"
 TAGGED = Shape(tags=True)

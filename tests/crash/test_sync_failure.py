@@ -10,8 +10,8 @@ from tests.crash.faults import Fault, FaultPlan
 from tests.crash.operations import CLASSES, furnished
 from tests.crash.verify import Found, check_running, crash, judge
 from tests.crash.world import World
+from topics.core.errors import ApiError
 from topics.log.lifecycle import put_topic
-from topics.values.errors import ApiError
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ from tests.crash.losses import check_notice, note_told
 from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
 from tests.support.appending import Appended, ByHand, append
+from topics.core.clock import ManualClock
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError, OutcomeUnknown, WritesOff
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.settlement import Settlement, Verb
@@ -27,9 +30,6 @@ from topics.log.topic import Topic
 from topics.log.write.operation import Op
 from topics.storage.filesystem import is_full
 from topics.storage.journal import SyncTicket
-from topics.values.clock import ManualClock
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError, OutcomeUnknown, WritesOff
 
 # How long a journal file is that was written ahead.
 AHEAD_BYTES = 16 * 1024
@@ -74,7 +74,7 @@ class World:
         for effect in chain.from_iterable(under_way):
             if isinstance(effect, Remembers):
                 effect.set_back(shown_ms, now_ms)
-        for known in self.model.topics.values():
+        for known in self.model.topics.core():
             set_back_keys(known, shown_ms, now_ms)
 
     def topic(self, name: str) -> Topic:

@@ -14,9 +14,9 @@ from scripts.api_reference import page
 from tests.docs.examples import ROOT, assert_shown, check_answer, examples, run_bash, table
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import ServerProcess
+from topics.core.config import TopicConfig
+from topics.core.errors import STATUS_BY_CODE
 from topics.http.routing import Route
-from topics.values.config import TopicConfig
-from topics.values.errors import STATUS_BY_CODE
 
 API = ROOT / "docs" / "api.md"
 BULK = ROOT / "docs" / "bulk.md"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.cli.command import topics
 from tests.docs.examples import ROOT, check_answer, examples, run_bash
-from topics.values.settings import Settings
-from topics.values.settings_reader import CLIENT_VARIABLES, variable
+from topics.core.settings import Settings
+from topics.core.settings_reader import CLIENT_VARIABLES, variable
 
 PAGE = ROOT / "docs" / "configuration.md"
 DOCUMENT = PAGE.read_text()

@@ -38,8 +38,6 @@ from topics.flow.stages.identities import (
 from topics.flow.stages.open_stages import IDLE_MS
 from topics.flow.stages.parts import write_part
 from topics.flow.stages.spool import SUFFIX, part_path, stage_key
-from topics.keep import backup_directory as backups
-from topics.keep.restore import STAGING
 from topics.log.lives import Lives, LivesState
 from topics.log.remove import ledger
 from topics.log.remove.ledger import MAX_STRETCHES
@@ -48,6 +46,8 @@ from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.all_keys import TopicState as KeysOfTopic
+from topics.ops import backup_directory as backups
+from topics.ops.restore import STAGING
 from topics.storage import (
     cold_files,
     fileheader,

@@ -10,12 +10,12 @@ import pytest
 
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab
+from topics.core import FRESH
+from topics.core.errors import ApiError
 from topics.flow.admission import Admission
 from topics.flow.load_shedder import SHED_FROM_MS, LoadShedder
 from topics.flow.priority_scheduler import GAP, PriorityScheduler
 from topics.log.topic import Topic
-from topics.values import FRESH
-from topics.values.errors import ApiError
 
 
 class Holding(PriorityScheduler):

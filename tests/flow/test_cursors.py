@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
+from topics.core.errors import ApiError, WritesOff
 from topics.flow import cursors as cursors_module
 from topics.flow import kept_cursors as kept_module
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import Cursor
 from topics.log.lifecycle import drop_topic
-from topics.values.errors import ApiError, WritesOff
 
 
 class CursorLab(Lab):

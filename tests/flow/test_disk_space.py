@@ -10,10 +10,10 @@ import pytest
 
 from tests.crash.disk import SimulatedDisk
 from tests.crash.world import World
+from topics.core import WritesOff
 from topics.flow import disk_space
 from topics.flow.disk_space import FULL_POLL_S, POLL_S, REMIND_S, SAMPLE_S, WINDOW_S, DiskSpace, FillRate
 from topics.storage import BLOCK_BYTES
-from topics.values import WritesOff
 
 HOUR = 3600.0
 GIB = 1 << 30

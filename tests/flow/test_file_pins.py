@@ -8,10 +8,10 @@ import pytest
 
 from tests.flow.sealed import readable, tagged
 from tests.log.harness import Lab
+from topics.core.errors import ApiError
 from topics.flow import segment_pins as pins_module
 from topics.flow.file_pins import LEASE_MS
 from topics.flow.segment_pins import SegmentPins
-from topics.values.errors import ApiError
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 from tests.flow.open_admission import open_admission
 from tests.log.harness import Lab, records
 from tests.support.appending import Appended, ByHand, append, write_of
+from topics.core.errors import ApiError
 from topics.flow.large_appends import LARGE_BYTES, LARGE_RECORDS, append_large, is_large
 from topics.log import ImportFiles
 from topics.log.write.commit_loop import CommitLoop
-from topics.values.errors import ApiError
 
 
 class LargeAppends:

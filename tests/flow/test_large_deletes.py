@@ -12,6 +12,7 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.appending import append
+from topics.core.errors import ApiError
 from topics.flow import large_deletes as deleting
 from topics.flow.large_deletes import Deletions
 from topics.log import DeleteOutcome
@@ -20,7 +21,6 @@ from topics.log.remove import tags
 from topics.log.remove.search import Search
 from topics.log.remove.tags import parse_match
 from topics.log.write.commit_loop import CommitLoop
-from topics.values.errors import ApiError
 
 
 def driven(lab: Lab, scenario: Callable[[Deletions], Any]) -> None:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from topics.core.errors import ApiError
 from topics.flow.load_shedder import (
     MAX_COMMIT_WINDOW_S,
     ONE_STALL_MS,
@@ -17,7 +18,6 @@ from topics.flow.load_shedder import (
     Level,
     LoadShedder,
 )
-from topics.values.errors import ApiError
 
 
 def under(lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> LoadShedder:

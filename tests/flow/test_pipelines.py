@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.log.harness import T0, Lab
+from topics.core.errors import ApiError, WritesOff
 from topics.flow import pipelines as pipelines_module
 from topics.flow.pipelines import MAX_WHY_BYTES, UNHEARD_MS, Pipelines, Report
-from topics.values.errors import ApiError, WritesOff
 
 
 class PipelineLab(Lab):

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from topics.core.errors import ApiError
 from topics.flow.load_shedder import LoadShedder
 from topics.flow.priority_scheduler import (
     GAP,
@@ -17,7 +18,6 @@ from topics.flow.priority_scheduler import (
     SHARE_S,
     PriorityScheduler,
 )
-from topics.values.errors import ApiError
 
 HIGH, LOW = 900, -500
 

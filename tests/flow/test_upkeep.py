@@ -11,6 +11,7 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
+from topics.core import WritesOff
 from topics.flow import upkeep
 from topics.flow.checkpoints import Checkpoints
 from topics.flow.cold_tier import ColdTier
@@ -18,7 +19,6 @@ from topics.flow.malloc_trimmer import MallocTrimmer
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop
-from topics.values import WritesOff
 
 
 @pytest.fixture

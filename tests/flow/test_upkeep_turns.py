@@ -12,13 +12,13 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.appending import Appended, ByHand, append
+from topics.core.errors import InvariantViolated, WritesOff
 from topics.flow import cold_tier, upkeep
 from topics.flow.cold_tier import ColdTier
 from topics.flow.upkeep import Upkeep
 from topics.log import Checkpointer
 from topics.log.run import Run
 from topics.log.write.commit_loop import CommitLoop
-from topics.values.errors import InvariantViolated, WritesOff
 
 Result = TypeVar("Result")
 

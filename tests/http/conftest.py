@@ -14,10 +14,10 @@ from tests.http.queue_app import QueueApp
 from tests.http.running import Running
 from tests.http.streaming import RunningApp
 from tests.support import eventually, raw_request
+from topics.core.settings import Settings
 from topics.http.admission.readiness import Readiness
 from topics.http.context import Limits
 from topics.http.routing import Route
-from topics.values.settings import Settings
 
 Serve = Callable[..., Running]
 

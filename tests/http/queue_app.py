@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import Answer
+from topics.core.clock import ManualClock
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.queue import JobQueue
-from topics.values.clock import ManualClock
 
 LEASE_MS = 1000
 

@@ -10,12 +10,12 @@ from typing import Any
 import uvloop
 
 from tests.support import Answer, Wire
+from topics.core.settings import Settings
 from topics.http.admission.auth import KeyRing
 from topics.http.admission.readiness import Readiness
 from topics.http.context import Limits
 from topics.http.routing import Route
 from topics.http.server import Server
-from topics.values.settings import Settings
 
 TIMEOUT_S = 20.0
 

@@ -17,9 +17,9 @@ from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, Pon
 from tests.http.running import TIMEOUT_S, InThread
 from tests.support import Answer, Wire, raw_request
 from tests.support.wire import LEAST_RECEIVED, connect
+from topics.core.clock import Clock
+from topics.core.settings import Settings
 from topics.http.app import Application
-from topics.values.clock import Clock
-from topics.values.settings import Settings
 
 
 class RunningApp(InThread):

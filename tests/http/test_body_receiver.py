@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from topics.core import ApiError
 from topics.http import connection as connection_module
 from topics.http.context import Limits
 from topics.http.exchange import Exchange
 from topics.http.reading import LEAST_BYTES, BodyReceiver
 from topics.http.request_parser import RequestParser
 from topics.http.routing import Body, Route
-from topics.values import ApiError
 
 # Of which each byte tells its place, for a while.
 LARGE = bytes(n % 251 for n in range(5 * LEAST_BYTES))

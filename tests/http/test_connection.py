@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from topics.core.settings import Settings
 from topics.http.admission.auth import KeyRing
 from topics.http.admission.callers import Callers
 from topics.http.admission.readiness import Readiness
@@ -15,7 +16,6 @@ from topics.http.context import Limits, WireContext
 from topics.http.exchange import Exchange
 from topics.http.routing import Route, RouteTree
 from topics.http.stream import Stream, Upgraded
-from topics.values.settings import Settings
 
 
 class Transport(asyncio.Transport):

@@ -3,8 +3,8 @@ import logging
 
 import pytest
 
+from topics.core.errors import ApiError
 from topics.http.routing import Body, Route
-from topics.values.errors import ApiError
 
 
 def test_a_second_answer_changes_nothing(serve):

@@ -45,7 +45,7 @@ def test_what_a_start_can_do_without_is_imported_when_the_server_is_up(tmp_path:
     check = f"""
 import asyncio, sys
 from topics.http import app
-from topics.values import Settings
+from topics.core import Settings
 
 async def main():
     served = app.Application(Settings(data_dir={str(tmp_path / "data")!r}, port=0))
@@ -84,7 +84,7 @@ import asyncio, sys, threading
 from types import SimpleNamespace
 import msgspec
 from topics.http.routes.stages import CommitBody, StageRoutes
-from topics.values import ApiError
+from topics.core import ApiError
 
 class Finder:
     def find_spec(self, name, path=None, target=None):

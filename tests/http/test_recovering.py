@@ -17,11 +17,11 @@ import pytest
 import uvloop
 
 from tests.support import raw_request
+from topics.core.errors import ConfigError
+from topics.core.settings import Settings
 from topics.http.admission import readiness
 from topics.http.app import Application, _Stopped
 from topics.log.recover.recovery import Recovery
-from topics.values.errors import ConfigError
-from topics.values.settings import Settings
 
 
 async def get(app: Application, path: str, accept: str = "*/*") -> tuple[int, dict[str, str], bytes]:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.core.errors import ApiError
 from topics.http.request_body import MAX_MEMBERS, Gunzip
 from topics.http.routing import Body, Route
-from topics.values.errors import ApiError
 
 
 @given(st.binary(max_size=5000), st.integers(1, 700))

@@ -14,9 +14,9 @@ import pytest
 from tests.http.conftest import Serve
 from tests.http.streaming import RunningApp
 from tests.support import ServerProcess
+from topics.core.histogram import Histogram
 from topics.http.exchange import Exchange
 from topics.http.routing import Route
-from topics.values.histogram import Histogram
 
 Start = Callable[..., RunningApp]
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.core.names import is_router_name, is_topic_name
 from topics.http.routing import Route, RouteTree, path_of
-from topics.values.names import is_router_name, is_topic_name
 
 
 def ignore(exchange):

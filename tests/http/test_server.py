@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import eventually
+from topics.core.errors import ConfigError
 from topics.http.routing import Route
 from topics.http.server import bind, write_port_file
-from topics.values.errors import ConfigError
 
 
 def ok(exchange):
@@ -120,7 +120,7 @@ def test_signals_stop_a_process_cleanly(tmp_path, number):
         from topics.http.admission.auth import KeyRing
         from topics.http.admission.readiness import Readiness
         from topics.http.server import Server
-        from topics.values.settings import Settings
+        from topics.core.settings import Settings
 
         async def main():
             server = Server(Settings(port=0, port_file=sys.argv[1]), KeyRing.parse(""), [], Readiness())

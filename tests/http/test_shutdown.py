@@ -12,12 +12,12 @@ import uvloop
 
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import ServerProcess, Wire, eventually, raw_request
+from topics.core.settings import Settings
+from topics.engine.node import Node, State
 from topics.http.app import Application
 from topics.log.recover.recovery import Recovery
 from topics.log.recover.replay import Replay
-from topics.node.node import Node, State
 from topics.storage.filesystem import Filesystem
-from topics.values.settings import Settings
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 from tests.http.running import Running
 from tests.http.streaming import RunningApp
 from tests.support import Wire, eventually, raw_request
+from topics.core import ApiError
 from topics.http.context import Limits
 from topics.http.exchange import Exchange
 from topics.http.routing import Body, Route
-from topics.values import ApiError
 
 Serve = Callable[..., Running]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import eventually
-from topics.values.clock import ManualClock
+from topics.core.clock import ManualClock
 
 WRITES = st.lists(
     st.tuples(st.sampled_from([None, "n1", "n2"]), st.sampled_from(["x", "y"]), st.integers(0, 60)),
@@ -201,7 +201,7 @@ class Story:
         eventually(lambda: self.app.inside(self._is_level))
 
     def _is_level(self) -> bool:
-        feeds = self.app.app.node.fanout.topics.values()
+        feeds = self.app.app.node.fanout.topics.core()
         mine = [s for feed in feeds if feed.topic.name == self.name for s in feed.subscriptions]
         return len(mine) == 2 and all(subscription.seq == self.head for subscription in mine)
 

@@ -15,10 +15,10 @@ from wsproto.events import CloseConnection, Message, Ping
 
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import eventually
+from topics.core.errors import ApiError
 from topics.http import websocket as websocket_module
 from topics.http.routes import socket as socket_module
 from topics.http.websocket import accept_token, text_frame
-from topics.values.errors import ApiError
 
 Start = Callable[..., RunningApp]
 
@@ -120,7 +120,7 @@ def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch
     assert refusal["detail"] == {"limit": "max_subscriptions", "max": 3}
     client.send(op="unsubscribe", topic="b")
     assert subscribe("d")["op"] == "subscribed"
-    feeds = app.app.node.fanout.topics.values()
+    feeds = app.app.node.fanout.topics.core()
     assert sorted(each.name for feed in feeds for each in feed.subscriptions) == ["a", "c", "d"]
 
 

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 from tests.support.appending import Appended, ByHand, append
+from topics.core.clock import ManualClock
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
+from topics.core.settings import Settings
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.read.page import Page
@@ -27,10 +31,6 @@ from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import decode_file_header
 from topics.storage.journal_reader import read_frame
-from topics.values.clock import ManualClock
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
-from topics.values.settings import Settings
 
 T0 = 1_700_000_000_000
 

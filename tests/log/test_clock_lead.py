@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.log.harness import T0
+from topics.core.clock import ManualClock
 from topics.log.clock_lead import TOLD_FROM_MS, ClockLead
-from topics.values.clock import ManualClock
 
 LOOK_EVERY_MS = 5000
 

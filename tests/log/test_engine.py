@@ -6,10 +6,10 @@ import pytest
 
 from tests.log.harness import T0, Lab
 from tests.support.damage import cut, flip
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
 from topics.log.lifecycle import create_topic
 from topics.storage.frame import Kind
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
 
 
 def test_names_are_listed_in_order_and_by_prefix(lab: Lab) -> None:

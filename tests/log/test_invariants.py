@@ -10,13 +10,13 @@ import pytest
 
 from tests.log.harness import T0, Lab
 from tests.support.appending import ByHand, append, body_of, rows_of, write_of
+from topics.core.errors import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 from topics.log.remove import ledger
 from topics.log.run import HotColumns, Run
 from topics.log.seal.topic_state import capture_topic
 from topics.log.topic import Topic
 from topics.log.write.group import Amount, admit_group, append_group
 from topics.storage.frame import FrameDraft, Kind
-from topics.values.errors import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 
 
 @pytest.fixture

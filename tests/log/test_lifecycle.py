@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.log.harness import Lab
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
 from topics.log.lifecycle import preview_topic
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
 
 
 def test_epochs_rise_across_restarts_and_deletions(lab: Lab) -> None:

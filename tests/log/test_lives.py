@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
+from topics.core.config import DEFAULT_CONFIG
 from topics.log import lives as module
 from topics.log.lifecycle import create_topic, drop_topic
 from topics.log.lives import FormerNames
 from topics.storage import Kind
-from topics.values.config import DEFAULT_CONFIG
 
 
 def later(lab: Lab) -> list[str]:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from tests.log.harness import Lab, records
 from tests.support.appending import rows_of
 from topics.codec import StoredRows
-from topics.keep.check_columns import column_findings
+from topics.core.clock import ManualClock
 from topics.log.run import _LARGE_ROWS, HotColumns, Run
+from topics.ops.check_columns import column_findings
 from topics.storage.segment import DEAD, LIVE
-from topics.values.clock import ManualClock
 
 pytestmark = pytest.mark.usefixtures("both_codecs")
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from topics.values.config import TopicConfig
+from topics.core.config import TopicConfig
 
 LIVE, DELETED, CAP, TTL, LOST = "live", "deleted", "cap", "ttl", "lost"
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.model.reference import Draft
 from tests.model.twins import KeyedWrite, Match, Step, Twins, scratch_directory
-from topics.values.config import TopicConfig
+from topics.core.config import TopicConfig
 
 NAMES = ["a", "b"]
 TAGS = ["x", "x1", "x12", "y", "y1", "é"]

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.command import topics
+from tests.engine.lab import NodeLab
 from tests.flow.routers.lab import RouterLab
-from tests.keep.test_purge import found, purge
 from tests.log.harness import Lab
-from tests.node.lab import NodeLab
+from tests.ops.test_purge import found, purge
+from topics.core.errors import ApiError
 from topics.flow.watch.position import StreamPositions
 from topics.log.read.render import Shape
 from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem
-from topics.values.errors import ApiError
 
 TAGGED = Shape(tags=True)
 STEPS = 60

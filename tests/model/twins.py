@@ -15,6 +15,8 @@ from msgspec import UNSET
 from tests.log.harness import Lab, account, records
 from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
 from tests.support.appending import append
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
 from topics.log.lifecycle import put_topic
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
@@ -22,8 +24,6 @@ from topics.log.remove.deletion import DeleteOutcome
 from topics.log.remove.tags import TagMatch
 from topics.log.seal.topic_state import capture_topic
 from topics.log.topic import Topic
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
 
 Match = tuple[str, str]
 

@@ -26,7 +26,7 @@ OTHERS = (
     "tests/storage",
     "tests/log",
     "tests/flow",
-    "tests/keep",
+    "tests/ops",
     "tests/model/test_keeping.py",
     "tests/crash/test_full_disk.py",
     "tests/crash/test_sync_failure.py",

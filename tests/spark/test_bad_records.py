@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_topics.bad_records import BadRecords, wrong
+from topics.core.errors import ApiError
+from topics.core.settings import MAX_RECORD_BYTES
 from topics.log.write.arrow_batch import check_cells
-from topics.values.errors import ApiError
-from topics.values.settings import MAX_RECORD_BYTES
 
 
 def test_rows_are_sifted_by_what_every_record_needs() -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.storage.cold_tier import Tiers, write_segment
 from tests.support.directories import pictured
 from tests.support.formats import OTHER_FORMAT, give_other_format, in_other_format
+from topics.core.errors import Explained
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
 from topics.storage.fileheader import FILE_HEADER_BYTES
@@ -18,7 +19,6 @@ from topics.storage.identity import IDENTITY
 from topics.storage.journal import encode_file_header
 from topics.storage.journal import file_name as journal_name
 from topics.storage.segment import file_name
-from topics.values.errors import Explained
 
 NOTE = ".topics.cold"
 

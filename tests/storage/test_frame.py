@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.storage.support import FS, append, in_file, journal_files, new_journal, scan, sync
+from topics.core.errors import InvariantViolated
 from topics.storage import frame as frame_module
 from topics.storage.fileheader import checksum
 from topics.storage.filesystem import File
@@ -26,7 +27,6 @@ from topics.storage.frame import (
     encode_header,
 )
 from topics.storage.journal import Journal
-from topics.values.errors import InvariantViolated
 
 U64 = 2**64 - 1
 

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from tests.storage.support import FS, append, columns, journal_files, new_journal, sync
 from tests.support.appending import rows_of
 from topics.codec.stored import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS, StoredRows
+from topics.core.config import TopicConfig
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.seal.snapshot_state import decode as decode_state
 from topics.storage import snapshot
@@ -39,7 +40,6 @@ from topics.storage.segment import TRAILER_BYTES, Segment, SegmentDamaged, Segme
 from topics.storage.segment import file_name as segment_name
 from topics.storage.witness import FILE_NAME as WITNESS_NAME
 from topics.storage.witness import Witness
-from topics.values.config import TopicConfig
 
 PAYLOAD_ERRORS = (ValueError, struct.error, TypeError, IndexError)
 # Decoding a small file may not ask for more than this on top of what the process has.

@@ -11,6 +11,7 @@ import pytest
 
 from tests.storage.cold_tier import Tiers
 from tests.storage.support import FS
+from topics.core import ConfigError
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
 from topics.storage.directories import Directories
@@ -19,7 +20,6 @@ from topics.storage.hold import LOCK, Hold
 from topics.storage.home import Home
 from topics.storage.identity import IDENTITY, decode, read_identity, with_checksum
 from topics.storage.segment import file_name
-from topics.values import ConfigError
 
 # The lock
 

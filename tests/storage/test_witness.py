@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from topics.core.clock import ManualClock
 from topics.storage.filesystem import Filesystem
 from topics.storage.witness import FILE_NAME, WAITED_FOR_MS, ShownTime, Witness, is_intact
-from topics.values.clock import ManualClock
 
 
 class Booted(Filesystem):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from topics import codec
+from topics.core.errors import ApiError
+from topics.core.unknown_fields import UnknownFields
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.append import Append, AppendOp
-from topics.values.errors import ApiError
-from topics.values.unknown_fields import UnknownFields
 
 
 @dataclass

@@ -79,7 +79,7 @@ def _named(module: str, nodes: Iterator[ast.AST]) -> frozenset[str]:
                 parents = package.split(".")
                 base = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [base])])
             # `from topics.storage import segment` imports the module topics.storage.segment;
-            # `from topics.values import Name` imports the package itself.
+            # `from topics.core import Name` imports the package itself.
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
                 names.add(inner if inner in modules() else base)

@@ -25,7 +25,7 @@ from pyspark_topics.pipelines.delta_table import SCHEMES
 from pyspark_topics.pipelines.progress import Progress
 from pyspark_topics.pipelines.state import StatePath
 from topics.client import TopicsError
-from topics.values.names import is_topic_name
+from topics.core.names import is_topic_name
 
 # Spark gives up on a Python process that does not report within ten seconds. Those of fifty queries that
 # start together are not as quick on a small machine.

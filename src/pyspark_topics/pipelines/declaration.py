@@ -27,7 +27,7 @@ from pyspark_topics.pipelines.load import Load
 from pyspark_topics.pipelines.object_store import unknown_options
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route
-from topics.values.names import is_topic_name
+from topics.core.names import is_topic_name
 
 # By the word in a declaration.
 KINDS: Mapping[str, type[Any]] = {one.kind: one for one in (Archive, Replay, Route, Load, Audit, Erase)}

@@ -16,10 +16,10 @@ from topics.cli.parser import any_bytes
 from topics.cli.remote.client import ask
 from topics.client import TopicsError
 from topics.client.sync import Topics
-from topics.keep.backup import Backup, Source, stopped_server
-from topics.keep.backup_directory import BackupDamaged, BackupStore, Manifest
+from topics.core import UserMistake, moment
+from topics.ops.backup import Backup, Source, stopped_server
+from topics.ops.backup_directory import BackupDamaged, BackupStore, Manifest
 from topics.storage import Filesystem, Identity
-from topics.values import UserMistake, moment
 
 FOUND = 1
 # The lease of a hold is a minute.

@@ -14,9 +14,9 @@ from typing import Any
 from topics.cli.offline import add_cold_dir, offline_settings, progress
 from topics.cli.output import add_json, counted, show
 from topics.cli.parser import any_bytes
-from topics.keep.check import Checked, check
-from topics.keep.check_journal import PROBLEM
-from topics.node.node import Node
+from topics.engine.node import Node
+from topics.ops.check import Checked, check
+from topics.ops.check_journal import PROBLEM
 
 FOUND = 1
 

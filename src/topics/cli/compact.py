@@ -12,12 +12,12 @@ from typing import Any
 from topics.cli.offline import add_where, offline_settings, operator_client, progress
 from topics.cli.output import add_json, amount, counted, show
 from topics.cli.remote.client import ask
-from topics.keep.directory import directories_of, require_all_segments
-from topics.keep.purge import FAILED, REWRITING
-from topics.keep.steps import Steps
-from topics.node.node import Node
+from topics.core import Settings, UserMistake
+from topics.engine.node import Node
+from topics.ops.directory import directories_of, require_all_segments
+from topics.ops.purge import FAILED, REWRITING
+from topics.ops.steps import Steps
 from topics.storage import Filesystem
-from topics.values import Settings, UserMistake
 
 POLL_S = 0.2
 

@@ -12,7 +12,7 @@ from topics.cli.output import show
 from topics.cli.remote.create import run_config
 from topics.cli.remote.options import add_flags as add_server_flags
 from topics.cli.settings import add_flags, read_settings
-from topics.values import variable
+from topics.core import variable
 
 
 def add_parser(verbs: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from topics.client import Refused, TopicsError, Unreachable
 from topics.client.errors import Uncertain
-from topics.values import Explained, UserMistake
+from topics.core import Explained, UserMistake
 
 DEFAULT_URL = "http://127.0.0.1:4000"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from topics.cli.errors import refuse_empty
 from topics.cli.output import add_json, show
-from topics.values import KEY_NAME, OF_KEY_NAMES, SCOPES_BY_WORD, UserMistake, nearest, parse_key_file
+from topics.core import KEY_NAME, OF_KEY_NAMES, SCOPES_BY_WORD, UserMistake, nearest, parse_key_file
 
 # What names of topics and routers begin with.
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")

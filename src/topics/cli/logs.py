@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from topics.values import ConfigError, Settings
+from topics.core import ConfigError, Settings
 
 log = logging.getLogger("topics")
 

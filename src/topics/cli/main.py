@@ -198,7 +198,7 @@ def _complete(arguments: list[str]) -> int:
 def _unknown(word: str) -> str:
     if word.startswith("-"):
         return f"there is no {word} in front of a verb; flags come behind it"
-    from topics.values import did_you_mean
+    from topics.core import did_you_mean
 
     return f'there is no verb "{word}"{did_you_mean(word, MODULES) or "; topics --help lists all"}'
 

@@ -11,8 +11,8 @@ from topics.cli.errors import DEFAULT_URL, refuse_empty
 from topics.cli.parser import any_bytes
 from topics.cli.settings import read_settings
 from topics.client.sync import Topics
-from topics.keep.steps import Steps
-from topics.values import Settings, UserMistake
+from topics.core import Settings, UserMistake
+from topics.ops.steps import Steps
 
 if TYPE_CHECKING:
     from rich.progress import Progress

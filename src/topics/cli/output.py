@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from topics.cli.errors import clean, clean_json
-from topics.values import UserMistake
+from topics.core import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -103,6 +103,6 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParse
 
 def _meant(word: str, known: Iterable[str]) -> str:
     # Only mistakes pay for this import.
-    from topics.values import did_you_mean
+    from topics.core import did_you_mean
 
     return did_you_mean(word, known)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from topics.cli.errors import DEFAULT_URL, refuse_empty
 from topics.cli.output import add_json
 from topics.cli.parser import any_bytes
-from topics.values import UserMistake
+from topics.core import UserMistake
 
 if TYPE_CHECKING:
     from pyspark_topics.options import Server

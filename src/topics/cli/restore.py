@@ -13,10 +13,10 @@ from topics.cli.errors import refuse_empty
 from topics.cli.offline import add_cold_dir, offline_settings, progress
 from topics.cli.output import add_json, counted, show
 from topics.cli.parser import any_bytes
-from topics.keep.backup_directory import Manifest
-from topics.keep.restore import Restore, Restored, Wanted, chosen, located
-from topics.node.node import Node
-from topics.values import UserMistake, moment
+from topics.core import UserMistake, moment
+from topics.engine.node import Node
+from topics.ops.backup_directory import Manifest
+from topics.ops.restore import Restore, Restored, Wanted, chosen, located
 
 # Of a seq, which fits into 64 bits.
 MOST_DIGITS = 20

@@ -14,7 +14,7 @@ from topics.cli.errors import MISTAKE, print_error, report_errors
 from topics.cli.logs import LogFile, set_up_logging
 from topics.cli.output import Terminal
 from topics.cli.settings import add_flags, read_settings
-from topics.values import ConfigError, Settings, variable
+from topics.core import ConfigError, Settings, variable
 
 log = logging.getLogger("topics")
 

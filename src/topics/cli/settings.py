@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from topics.cli.parser import any_bytes
-from topics.values import ConfigError, Configuration, SettingsReader, variable
+from topics.core import ConfigError, Configuration, SettingsReader, variable
 
 # Settings that have a flag, and what it says about itself.
 _FLAGS = {

@@ -20,7 +20,7 @@ from topics.cli.output import Terminal
 from topics.cli.settings import add_flags, environment_with, read_settings
 from topics.client import Refused, TopicsError
 from topics.client.sync import Topics
-from topics.values import UserMistake
+from topics.core import UserMistake
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0

@@ -1,4 +1,4 @@
-"""The SDK, whose operations and transport the Spark connector uses, too. Imports only `topics.values`.
+"""The SDK, whose operations and transport the Spark connector uses, too. Imports only `topics.core`.
 
 sync, topic, jobs and aio, aio_topic, aio_jobs (what programs call)
   →  operations (generators that do no I/O), cursors

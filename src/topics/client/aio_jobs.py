@@ -17,7 +17,7 @@ from topics.client.operations.queueing import ClaimedJobs, Claiming, Lease, sett
 from topics.client.operations.reading import OnLoss
 from topics.client.wire.async_io import AsyncIO, BackgroundTask, run_in_tasks
 from topics.client.wire.session import Session
-from topics.values import MAX_CLAIM
+from topics.core import MAX_CLAIM
 
 T = TypeVar("T")
 # How long one claim of a worker waits. `stop` takes effect after it.

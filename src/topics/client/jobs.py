@@ -15,7 +15,7 @@ from topics.client.operations.reading import OnLoss
 from topics.client.topic import Topic
 from topics.client.wire.blocking import BackgroundThread, Blocking, run_in_threads
 from topics.client.wire.session import Session
-from topics.values import MAX_CLAIM
+from topics.core import MAX_CLAIM
 
 T = TypeVar("T")
 # How long one claim of a worker waits. `stop` takes effect after it.

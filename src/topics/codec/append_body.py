@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
 from topics.codec.large_json import ItemLimits
-from topics.values import (
+from topics.core import (
     MAX_BATCH_RECORDS,
     MAX_META_BYTES,
     MAX_META_KEYS,

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.values import MIB, ApiError, invalid
+from topics.core import MIB, ApiError, invalid
 
 # Bodies up to this size are decoded in one call.
 LARGE_BYTES = MIB

@@ -18,7 +18,7 @@ from topics.codec.append_body import (
 )
 from topics.codec.large_json import LARGE_BYTES, Cut, cut_out
 from topics.codec.python import Options, Write, compact, decode_options
-from topics.values import (
+from topics.core import (
     MAX_BATCH_RECORDS,
     MAX_IDEMPOTENCY_KEY_BYTES,
     UNDECODABLE,
@@ -28,7 +28,7 @@ from topics.values import (
     invalid,
     require_utf8,
 )
-from topics.values import explain as explain_names
+from topics.core import explain as explain_names
 
 
 class _Records(msgspec.Struct, gc=False):

@@ -23,7 +23,7 @@ from topics.codec._native import (
     post,
 )
 from topics.codec.append_body import MAX_DEPTH, MOST_AROUND_RECORD
-from topics.values import (
+from topics.core import (
     MAX_BATCH_RECORDS,
     MAX_META_BYTES,
     MAX_META_KEYS,

@@ -30,7 +30,7 @@ from topics.codec.append_body import (
 )
 from topics.codec.large_json import LARGE_BYTES, cut_out
 from topics.codec.row_text import render_rows
-from topics.values import (
+from topics.core import (
     MAX_BATCH_RECORDS,
     MAX_RECORD_BYTES,
     MAX_SEQ,
@@ -41,7 +41,7 @@ from topics.values import (
     invalid,
     require_utf8,
 )
-from topics.values import explain as explain_names
+from topics.core import explain as explain_names
 
 HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
 Buffer: TypeAlias = "bytes | bytearray | memoryview | array[int]"

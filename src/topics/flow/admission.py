@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from topics.core import FRESH, topic_not_found
 from topics.flow.load_shedder import SHED_FROM_MS, LoadShedder
 from topics.flow.priority_scheduler import PriorityScheduler
 from topics.log import Engine, Topic
-from topics.values import FRESH, topic_not_found
 
 
 class Caller(Protocol):

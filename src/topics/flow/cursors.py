@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from topics.core import ApiError, invalid, is_topic_name, limit_reached
 from topics.flow.kept_cursors import Cursor, KeptCursor, KeptCursors
 from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op, Topic
 from topics.storage import Frame, FrameDraft, Kind
-from topics.values import ApiError, invalid, is_topic_name, limit_reached
 
 # Of the topics of one name.
 MAX_CURSORS = 1000

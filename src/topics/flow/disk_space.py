@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from topics.core import MIB, WritesOff
+from topics.core.clock import until_next
 from topics.log import Engine
 from topics.storage import BLOCK_BYTES, Room
-from topics.values import MIB, WritesOff
-from topics.values.clock import until_next
 
 log = logging.getLogger("topics.disk")
 

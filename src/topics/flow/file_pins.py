@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from topics.core import limit_reached
 from topics.log import Engine
-from topics.values import limit_reached
 
 LEASE_MS = 60_000
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from topics.codec import Write
+from topics.core import MIB, ApiError, OutcomeUnknown, short_of_memory
 from topics.flow.admission import Admission
 from topics.log import (
     Amount,
@@ -27,7 +28,6 @@ from topics.log import (
     judge,
 )
 from topics.storage import FrameDraft, is_full
-from topics.values import MIB, ApiError, OutcomeUnknown, short_of_memory
 
 # Up to here an append is decoded, encoded and written on the event loop. `benchmarks` measures how long the
 # loop is held by an append of this size, with either codec; the bound is 50 ms.

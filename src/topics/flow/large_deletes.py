@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from topics.core import ApiError, topic_not_found
 from topics.log import DeleteOutcome, Engine, Search, TagMatch, Topic, Wanted, answer, wanted_records
-from topics.values import ApiError, topic_not_found
 
 log = logging.getLogger("topics.deleting")
 

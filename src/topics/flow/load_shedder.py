@@ -13,8 +13,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from time import thread_time
 
-from topics.values import LATENCY_BOUNDS_S, ApiError, Histogram
-from topics.values.clock import until_next
+from topics.core import LATENCY_BOUNDS_S, ApiError, Histogram
+from topics.core.clock import until_next
 
 SAMPLE_S = 0.05
 # While there is hardly anything to do. These samples are taken together with the upkeep.

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from topics.core import ApiError, invalid, is_topic_name, limit_reached
 from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op
 from topics.storage import Frame, FrameDraft, Kind
-from topics.values import ApiError, invalid, is_topic_name, limit_reached
 
 MAX_PIPELINES = 1000
 MAX_WHY_BYTES = 4096

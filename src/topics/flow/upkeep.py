@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
+from topics.core import InvariantViolated
+from topics.core.clock import until_next
+from topics.core.holding import Holds, TimedSteps
 from topics.flow.checkpoints import Checkpoints
 from topics.flow.malloc_trimmer import MallocTrimmer, trim_malloc
 from topics.log import Checkpointer, CommitLoop, Engine
 from topics.storage import enough_bytes, is_full
-from topics.values import InvariantViolated
-from topics.values.clock import until_next
-from topics.values.holding import Holds, TimedSteps
 
 log = logging.getLogger("topics.upkeep")
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
+from topics.core import Clock, ConfigError, Settings
+from topics.engine.node import Node
 from topics.flow.malloc_trimmer import keep_freed_blocks
 from topics.http.admission.address import parse_base_path, refuse_exposure_without_keys, shown_address
 from topics.http.admission.auth import KeyRing, is_revoked, read_keys
@@ -40,9 +42,7 @@ from topics.http.routing import Route
 from topics.http.server import Server
 from topics.http.tls import tls_context
 from topics.http.tracing import start_tracing
-from topics.node.node import Node
 from topics.storage import Filesystem
-from topics.values import Clock, ConfigError, Settings
 
 log = logging.getLogger("topics")
 

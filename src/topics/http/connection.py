@@ -12,6 +12,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, ClassVar
 
+from topics.core import ApiError
 from topics.http.admission.address import shown_address
 from topics.http.admission.admit import too_large
 from topics.http.context import (
@@ -33,7 +34,6 @@ from topics.http.request_parser import RequestParser, target_too_long
 from topics.http.response_heads import CONTINUE, JSON, LENGTHS, STATUS_LINES, HeaderList
 from topics.http.stream import OpenStream, StreamOutput, Upgraded
 from topics.http.tls import PREFACE, speak_http2
-from topics.values import ApiError
 
 # What becomes of the bytes that arrive:
 HTTP = 0  # they are requests

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
+from topics.core import MIB, Settings
+from topics.core.clock import until_next
 from topics.http.admission.auth import KeyRing, Tickets
 from topics.http.admission.callers import Callers
 from topics.http.admission.limits import SMALL_BYTES, ConnectionLimit, RequestRoom
@@ -15,8 +17,6 @@ from topics.http.request_log import RequestLog
 from topics.http.response_heads import Heads
 from topics.http.routing import RouteTree
 from topics.http.stream import CloseCallbacks
-from topics.values import MIB, Settings
-from topics.values.clock import until_next
 
 # Requests or frames of one client are processed for at most this long; then others have their turn.
 TURN_S = 0.01

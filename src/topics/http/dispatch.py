@@ -5,11 +5,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from topics.codec import LARGE_BYTES
+from topics.core import ApiError, Refused
 from topics.http.admission.admit import admit, require_body_type, take_place, too_large
 from topics.http.admission.callers import Preflight
 from topics.http.request_body import Gunzip, is_compressed, refuse_unread, shrink
 from topics.http.response_heads import JSON
-from topics.values import ApiError, Refused
 
 if TYPE_CHECKING:
     from topics.http.context import WireContext

@@ -8,6 +8,8 @@ from io import BytesIO
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from topics.core import ApiError, OutcomeUnknown, short_of_memory
+from topics.core.holding import TimedSteps
 from topics.http.admission.address import is_loopback_address
 from topics.http.admission.limits import RequestRoom
 from topics.http.compression import (
@@ -24,8 +26,6 @@ from topics.http.request_log import log_fields
 from topics.http.response_heads import EVENTS, JSON, HeaderList
 from topics.http.stream import OpenStream, Stream, StreamOutput, UpgradeChannel, Upgraded
 from topics.storage import is_full
-from topics.values import ApiError, OutcomeUnknown, short_of_memory
-from topics.values.holding import TimedSteps
 
 if TYPE_CHECKING:
     from topics.http.context import WireContext

@@ -18,11 +18,11 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
+from topics.core import MIB
 from topics.http.admission.address import shown_address
 from topics.http.context import HEAD, IDLE, LINGERING, WORKING, WRITE, StallClock, WireContext
 from topics.http.http2_stream import Http2Stream, read_head
 from topics.http.reading import ReadControl
-from topics.values import MIB
 
 MOST_FRAME_BYTES = 16_384
 _PREFACE_BYTES = 24

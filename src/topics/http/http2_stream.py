@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
+from topics.core import ApiError, invalid
 from topics.http.admission.admit import too_large
 from topics.http.context import BODY, WORKING, WRITE, StallClock
 from topics.http.dispatch import dispatch, handle
@@ -17,7 +18,6 @@ from topics.http.exchange import Exchange
 from topics.http.request import PROTOCOL, WEBSOCKET
 from topics.http.request_parser import host_of, target_too_long
 from topics.http.stream import OpenStream, StreamOutput, Upgraded
-from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.http.http2 import Http2Connection

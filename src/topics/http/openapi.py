@@ -13,13 +13,7 @@ from typing import Any
 
 import msgspec
 
-from topics.flow.pipelines import MAX_WHY_BYTES
-from topics.http.admission.auth import SCOPES
-from topics.http.response_heads import ARROW
-from topics.http.routes.queues import MAX_ERROR_BYTES
-from topics.http.routes.subscriptions import HEARTBEAT_MS_RANGE
-from topics.http.routing import Body, Route
-from topics.values import (
+from topics.core import (
     DEFAULT_LIMIT,
     LEASE_MS_RANGE,
     MAX_CLAIM,
@@ -32,8 +26,14 @@ from topics.values import (
     STATUS_BY_CODE,
     U64_MAX,
 )
-from topics.values.config import CLAIM_JITTER_MS_MAX, PRIORITY_LIMIT
-from topics.values.names import ROUTER_NAME, TOPIC_NAME
+from topics.core.config import CLAIM_JITTER_MS_MAX, PRIORITY_LIMIT
+from topics.core.names import ROUTER_NAME, TOPIC_NAME
+from topics.flow.pipelines import MAX_WHY_BYTES
+from topics.http.admission.auth import SCOPES
+from topics.http.response_heads import ARROW
+from topics.http.routes.queues import MAX_ERROR_BYTES
+from topics.http.routes.subscriptions import HEARTBEAT_MS_RANGE
+from topics.http.routing import Body, Route
 
 Json = dict[str, Any]
 

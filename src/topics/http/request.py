@@ -11,12 +11,12 @@ from time import perf_counter
 from typing import TypeVar, overload
 from urllib.parse import parse_qsl
 
+from topics.core import Refused, StrictDecoder, UnknownFields, explain, invalid
 from topics.http.admission.auth import ApiKey
 from topics.http.admission.callers import page_headers
 from topics.http.admission.limits import RequestRoom
 from topics.http.response_heads import HeaderList
 from topics.http.routing import Match, Route, path_of
-from topics.values import Refused, StrictDecoder, UnknownFields, explain, invalid
 
 Body = TypeVar("Body")
 _TRUE = ("true", "1")

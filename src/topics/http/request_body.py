@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Raw
 
 from topics.codec import LARGE_BYTES, compact_in_steps
+from topics.core import MIB, UNDECODABLE, ApiError, UnknownFields, invalid
 from topics.http.admission.admit import require_type, too_large
-from topics.values import MIB, UNDECODABLE, ApiError, UnknownFields, invalid
 
 if TYPE_CHECKING:
     from topics.http.request import Request

@@ -10,9 +10,9 @@ from math import inf
 from time import perf_counter
 from typing import Protocol
 
+from topics.core import LATENCY_BOUNDS_S, STATUS_BY_CODE, ApiError, Histogram, Settings
 from topics.http.request import Request
 from topics.http.routing import Route, latencies
-from topics.values import LATENCY_BOUNDS_S, STATUS_BY_CODE, ApiError, Histogram, Settings
 
 slow_log = logging.getLogger("topics.http")
 access_log = logging.getLogger("topics.access")

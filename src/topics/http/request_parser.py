@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import httptools
 
+from topics.core import ApiError, invalid
 from topics.http.context import Limits
 from topics.http.tls import PREFACE
-from topics.values import ApiError, invalid
 
 _HTTP1 = b" HTTP/1."
 _VERSION_BYTES = len(_HTTP1) + 1

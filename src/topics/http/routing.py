@@ -7,9 +7,9 @@ from enum import Enum
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from topics.core import LATENCY_BOUNDS_S, Histogram, StrictDecoder
+from topics.core.holding import Holds
 from topics.http.admission.address import without_base
-from topics.values import LATENCY_BOUNDS_S, Histogram, StrictDecoder
-from topics.values.holding import Holds
 
 # Takes an `Exchange`, and the decoded body if the route `accepts` one.
 Handler = Callable[..., None] | Callable[..., Coroutine[Any, Any, None]]

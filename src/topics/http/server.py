@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+from topics.core import ConfigError, Settings
 from topics.http.admission.address import (
     is_loopback,
     listen_address,
@@ -28,7 +29,6 @@ from topics.http.context import Limits, Timeouts, WireContext
 from topics.http.request_log import RequestLog
 from topics.http.routing import Route, RouteTree
 from topics.http.tls import SecureStart, load_certificate, tls_context
-from topics.values import ConfigError, Settings
 
 logger = logging.getLogger("topics.http")
 

@@ -8,8 +8,8 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from topics.core import ConfigError, Settings
 from topics.http.late_imports import load
-from topics.values import ConfigError, Settings
 
 if TYPE_CHECKING:
     from topics.http.context import WireContext

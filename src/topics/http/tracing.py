@@ -15,11 +15,11 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import topics
+from topics.core import ConfigError
 from topics.http.exchange import Exchange
 from topics.http.request import Request
 from topics.http.request_log import shown_name, shown_route
 from topics.http.routing import Route
-from topics.values import ConfigError
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -17,6 +17,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.events import Event as FrameEvent
 from wsproto.frame_protocol import CloseReason
 
+from topics.core import ApiError, invalid
 from topics.flow.watch.delivery import RECORD, Delivery, Event, Subscription
 from topics.flow.watch.fanout import Fanout
 from topics.http.admission.admit import SOCKET_PROTOCOL, offered_protocols
@@ -26,7 +27,6 @@ from topics.http.context import TURN_S
 from topics.http.exchange import Exchange
 from topics.http.request import PROTOCOL, WEBSOCKET
 from topics.http.stream import PING_S, SubscribedStream, Upgraded
-from topics.values import ApiError, invalid
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16

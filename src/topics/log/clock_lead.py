@@ -7,9 +7,9 @@ were written meanwhile stay ahead of it until it has caught up, or until they ar
 import logging
 from collections.abc import Mapping
 
+from topics.core import NS_PER_MS, Clock, moment
 from topics.log.topic import Topic
 from topics.storage import ShownTime
-from topics.values import NS_PER_MS, Clock, moment
 
 log = logging.getLogger("topics")
 

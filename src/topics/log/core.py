@@ -10,6 +10,15 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from topics.core import (
+    MAX_HOPS,
+    NS_PER_MS,
+    Clock,
+    InvariantViolated,
+    Settings,
+    effective_priority,
+    topic_not_found,
+)
 from topics.log.clock_lead import ClockLead
 from topics.log.clock_mark import ClockMark
 from topics.log.extension import Extension
@@ -31,15 +40,6 @@ from topics.storage import (
     ShownTime,
     SnapshotStore,
     Witness,
-)
-from topics.values import (
-    MAX_HOPS,
-    NS_PER_MS,
-    Clock,
-    InvariantViolated,
-    Settings,
-    effective_priority,
-    topic_not_found,
 )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from topics.core import WritesOff, moment
 from topics.log.core import Core
 from topics.log.extension import Extension
 from topics.log.read import page
@@ -17,7 +18,6 @@ from topics.log.write.append import Append, assign
 from topics.log.write.commit_queue import CommitQueue
 from topics.log.write.operation import CallbackOp
 from topics.storage import ROTATE_BYTES, FrameDraft, Journal, Kind
-from topics.values import WritesOff, moment
 
 log = logging.getLogger("topics")
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from topics.core import ApiError, TopicConfig, check_config, limit_reached, require_topic_name
 from topics.log.core import Core
 from topics.log.remove.removal import enforce_caps, expire, surviving_damage, would_remove
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.storage import FrameDraft, Kind
-from topics.values import ApiError, TopicConfig, check_config, limit_reached, require_topic_name
 
 
 class CreatePayload(msgspec.Struct, array_like=True, gc=False):

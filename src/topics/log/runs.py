@@ -4,9 +4,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from topics.core import InvariantViolated
 from topics.log.run import Run
 from topics.storage import I64
-from topics.values import InvariantViolated
 
 Seqs = TypeVar("Seqs", Sequence[int], I64)
 

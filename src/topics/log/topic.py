@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topics.codec import AnyRows
+from topics.core import MIB, InvariantViolated, TopicConfig
 from topics.log.clock_mark import ClockMark
 from topics.log.losses_told import LossesTold
 from topics.log.remove.ledger import KIND_NAMES, GoneTimes
@@ -21,7 +22,6 @@ from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.idempotency import TopicKeys
-from topics.values import MIB, InvariantViolated, TopicConfig
 
 # More than this is not copied for the sake of a run that goes on: that would keep all others waiting.
 _MOVED_BYTES = 4 * MIB

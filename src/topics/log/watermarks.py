@@ -9,9 +9,9 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from topics.core import InvariantViolated
 from topics.log.remove import ledger
 from topics.log.remove.ledger import GoneTimes, Ledger
-from topics.values import InvariantViolated
 
 # How many seqs are reserved at first, and at most in one step. Steps double with use.
 FIRST_STEP = 256

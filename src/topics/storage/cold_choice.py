@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from topics.core import ConfigError
 from topics.storage import segment
 from topics.storage.cold_files import OWNER, Owner, read_owner
 from topics.storage.directories import Directories
@@ -21,7 +22,6 @@ from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files, rea
 from topics.storage.hold import LOCK
 from topics.storage.identity import IDENTITY, Identity, read_identity
 from topics.storage.segment import Segment, SegmentDamaged
-from topics.values import ConfigError
 
 # Topic, first seq, count, first and last time: no other log has a run like this one.
 SealedRun: TypeAlias = tuple[int, int, int, int, int]

@@ -13,8 +13,8 @@ import struct
 
 from xxhash import xxh3_64_intdigest
 
+from topics.core import Explained
 from topics.storage.filesystem import Buffer
-from topics.values import Explained
 
 
 def checksum(*buffers: Buffer) -> int:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
-from topics.values import Explained
+from topics.core import Explained
 
 # What files are written from.
 Buffer: TypeAlias = bytes | bytearray | memoryview

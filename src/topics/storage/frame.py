@@ -18,8 +18,8 @@ from typing import TypeAlias
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from topics.core import InvariantViolated
 from topics.storage.filesystem import Buffer
-from topics.values import InvariantViolated
 
 FRAME_MAGIC = 0x314A5046  # the bytes "FPJ1"
 FRAME_MAGIC_BYTES = struct.pack("<I", FRAME_MAGIC)

@@ -12,13 +12,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from topics.core import ConfigError
 from topics.storage.cold_choice import ColdChoice, ForeignDirectory, SealedRuns, choose_cold_dir, read_note
 from topics.storage.cold_files import Owner, read_owner, write_owner
 from topics.storage.directories import Directories, require_format
 from topics.storage.filesystem import Filesystem, LockHeld, write_file_atomically
 from topics.storage.hold import Hold
 from topics.storage.identity import Identity, read_identity, write_identity
-from topics.values import ConfigError
 
 log = logging.getLogger("topics")
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TypeVar
 
+from topics.core import MIB
 from topics.storage.ahead import Ahead
 from topics.storage.filesystem import File, Filesystem, is_full
-from topics.values import MIB
 
 log = logging.getLogger("topics.disk")
 

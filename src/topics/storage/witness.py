@@ -15,8 +15,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from topics.core import NS_PER_MS, Clock
 from topics.storage.filesystem import Filesystem
-from topics.values import NS_PER_MS, Clock
 
 FILE_NAME = "witness"
 # A clock that is so much behind what was shown is waited for: after a power loss the time on disk may be two

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.log.harness import Lab
+from topics.core.errors import ApiError
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
@@ -14,7 +15,6 @@ from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
 from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.write.operation import Fail
-from topics.values.errors import ApiError
 
 LEASE_MS = 1000
 

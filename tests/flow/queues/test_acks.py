@@ -6,9 +6,9 @@ import pytest
 
 from tests.flow.queues.lab import QueueLab, fill, numbers, unexpected
 from tests.support.appending import append
+from topics.core.errors import ApiError
 from topics.flow.queues import queue as queue_module
 from topics.flow.queues.settlement import Settlement, Verb
-from topics.values.errors import ApiError
 
 Answer = tuple[int, list[int], list[int]]
 

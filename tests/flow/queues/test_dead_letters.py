@@ -15,6 +15,8 @@ from tests.log.harness import JournalFrame
 from tests.support.appending import append
 from tests.support.damage import cut, flip
 from topics import codec
+from topics.core.config import TopicConfig
+from topics.core.settings import MAX_META_BYTES, MAX_META_KEYS
 from topics.flow.queues import claims as claiming
 from topics.flow.queues import dead_letters
 from topics.flow.queues.claims import Claim
@@ -24,8 +26,6 @@ from topics.log.read.render import Shape
 from topics.log.topic import Topic
 from topics.storage.columns import Records
 from topics.storage.frame import Kind
-from topics.values.config import TopicConfig
-from topics.values.settings import MAX_META_BYTES, MAX_META_KEYS
 
 
 @pytest.fixture

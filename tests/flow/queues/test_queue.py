@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers, unexpected
+from topics.core.errors import ApiError
 from topics.flow.queues.jobs import gone_among
 from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.topic import Topic
-from topics.values.errors import ApiError
 
 # --- acknowledging ------------------------------------------------------------------------------------------
 

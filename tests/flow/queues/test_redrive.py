@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, unexpected
+from topics.core.errors import ApiError
 from topics.flow.queues import redrive as redriving
 from topics.flow.queues.dead_letters import origin_of, without_origin
 from topics.flow.queues.redrive import Redrive
 from topics.log.remove.tags import parse_match
 from topics.log.topic import Topic
-from topics.values.errors import ApiError
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers, unexpected
+from topics.core.errors import ApiError
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
 from topics.storage.frame import Frame, Kind
-from topics.values.errors import ApiError
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -13,13 +13,13 @@ import pytest
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import short_of_memory
 from tests.support.appending import append
+from topics.core.errors import InvariantViolated, WritesOff
 from topics.flow.load_shedder import LAG_MS, Level, LoadShedder
 from topics.flow.routers import background, registry
 from topics.flow.routers.background import RouterPass
 from topics.log.topic import Topic
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.frame import Kind
-from topics.values.errors import InvariantViolated, WritesOff
 
 
 class Timer:

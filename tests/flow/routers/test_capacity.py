@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.flow.routers.lab import RouterLab
+from topics.core.settings import MAX_SEQ
 from topics.flow.routers.copies import copies_of
 from topics.flow.routers.step import Capacity, capacity_of
 from topics.storage import Records
-from topics.values.settings import MAX_SEQ
 
 
 def test_later_records_wait_behind_one_that_is_too_large_for_now(lab: RouterLab) -> None:

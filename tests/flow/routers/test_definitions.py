@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.flow.routers.lab import RouterLab
+from topics.core.errors import ApiError
 from topics.flow.routers.definitions import RouterOptions
-from topics.values.errors import ApiError
 
 
 def refusal(call: Callable[[], Any]) -> ApiError:

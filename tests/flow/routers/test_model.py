@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.flow.routers.lab import RouterLab
+from topics.core.config import TopicConfig
+from topics.core.settings import MAX_HOPS
 from topics.flow.routers.definitions import RouterOptions
 from topics.log.lifecycle import put_topic
 from topics.log.read import few_records
-from topics.values.config import TopicConfig
-from topics.values.settings import MAX_HOPS
 
 LIVE, DELETED, LOST = "live", "deleted", "lost"
 TOPICS = st.sampled_from(["a", "b", "c", "d"])

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import records as rows_of
 from tests.support.appending import append
+from topics.core.config import FORGOTTEN_MS, FRESH
+from topics.core.errors import ApiError
+from topics.core.settings import MAX_HOPS
 from topics.flow.routers import registry
 from topics.flow.routers.definitions import RouterOptions
 from topics.flow.routers.registry import STEP_COPIES, STEP_ROWS_MIN, in_portions, step_rows
 from topics.log import Amount, begin_import
-from topics.values.config import FORGOTTEN_MS, FRESH
-from topics.values.errors import ApiError
-from topics.values.settings import MAX_HOPS
 
 
 @given(routers=st.integers(1, 5000), records=st.integers(1, 3000))

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.flow.stages.lab import StageLab
+from topics.core.errors import ApiError
 from topics.flow.stages import identities as module
 from topics.flow.stages.identities import (
     KEPT_PART_DIGESTS,
@@ -18,7 +19,6 @@ from topics.flow.stages.identities import (
     StageRange,
     pack_digests,
 )
-from topics.values.errors import ApiError
 
 # --- whose they are ---------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.stages.lab import StageLab
+from topics.core.errors import ApiError
 from topics.flow.stages import open_stages as module
 from topics.flow.stages.open_stages import IDLE_MS, MAX_PARTS
-from topics.values.errors import ApiError
 
 
 def test_an_owner_has_so_many_parts_at_most(lab: StageLab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.flow.stages.lab import StageLab
 from tests.support.damage import flip
+from topics.core.errors import ApiError
 from topics.flow.stages.parts import read_parts
-from topics.values.errors import ApiError
 
 
 def test_parts_are_written_in_the_order_of_the_commit_and_only_those_it_names(lab: StageLab) -> None:

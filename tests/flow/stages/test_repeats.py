@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.flow.stages.lab import LargeLab, StageLab
+from topics.core.errors import ApiError
 from topics.flow.stages.identities import REMEMBERED_REQUESTS
-from topics.values.errors import ApiError
 
 
 @pytest.fixture(params=[StageLab, LargeLab], ids=["frame", "segments"])

@@ -15,12 +15,12 @@ from tests.flow.stages.lab import LargeLab, anything_goes, request_of
 from tests.log.harness import QuickDisk
 from tests.support.appending import append
 from tests.support.arrow import arrow_stream
+from topics.core.errors import ApiError
 from topics.log import ImportFiles
 from topics.storage.fileheader import mark_of
 from topics.storage.filesystem import File
 from topics.storage.frame import FrameDraft, Kind
 from topics.storage.journal import ADOPTING
-from topics.values.errors import ApiError
 
 Meanwhile = Callable[[], object]
 ROWS = {"topic": ["a", "b", "a", "a", "b", "a"], "data": ["1", "2", "3", "4", "5", "6"]}

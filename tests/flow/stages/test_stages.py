@@ -11,12 +11,12 @@ import pytest
 from tests.flow.stages.lab import LargeLab, StageLab, ranges, request_of
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
+from topics.core.errors import ApiError
 from topics.flow.load_shedder import SHED_FROM_MS
 from topics.flow.stages import stages as stages_module
 from topics.flow.stages.identities import Commit
 from topics.flow.stages.open_stages import IDLE_MS
 from topics.storage.frame import Kind
-from topics.values.errors import ApiError
 
 
 @pytest.fixture(params=[StageLab, LargeLab], ids=["frame", "segments"])

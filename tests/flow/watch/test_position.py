@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from topics.core import NO_LIFE
 from topics.flow.watch.position import StreamPositions, decode_id, encode_id
-from topics.values import NO_LIFE
 
 
 def places(**where: tuple[int, int, bool]) -> StreamPositions:

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from topics.core.clock import ManualClock
+from topics.core.errors import ApiError
 from topics.flow.watch.delivery import WatchOptions
 from topics.flow.watch.position import StreamPositions, encode_id
 from topics.flow.watch.sessions import Known, WatchSession, WatchSessions
-from topics.values.clock import ManualClock
-from topics.values.errors import ApiError
 
 OPTIONS = WatchOptions(limit=256, max_bytes=1 << 20)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.http.streaming import EventReader, RunningApp
+from topics.core import ConfigError, Settings
 from topics.http.admission.address import parse_base_path, without_base
 from topics.http.app import keys_of
 from topics.http.console.page import FILES
-from topics.values import ConfigError, Settings
 
 Start = Callable[..., RunningApp]
 BASE = "/shop/topics"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from topics.core.errors import ConfigError
 from topics.http.admission.callers import parse_hosts, parse_origins
-from topics.values.errors import ConfigError
 
 
 def test_hosts_are_written_in_one_way() -> None:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from topics.core.settings import Settings
 from topics.http.admission.limits import (
     ConnectionLimit,
     left_for_segments,
@@ -16,7 +17,6 @@ from topics.http.admission.limits import (
 )
 from topics.http.context import Limits
 from topics.http.routing import Route
-from topics.values.settings import Settings
 
 
 def start(serve, most, parked=None, **limits):

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.core.errors import ConfigError
+from topics.core.settings import Settings
 from topics.http.admission.auth import (
     _REMEMBERED_HEADERS,
     ADMIN,
@@ -14,8 +16,6 @@ from topics.http.admission.auth import (
     KeyRing,
     read_keys,
 )
-from topics.values.errors import ConfigError
-from topics.values.settings import Settings
 
 
 @pytest.mark.parametrize("text", ["", "   ", ",", " , ,"])

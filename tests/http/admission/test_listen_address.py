@@ -1,9 +1,9 @@
 import pytest
 
+from topics.core.errors import ConfigError
+from topics.core.settings import Settings
 from topics.http.admission.address import is_loopback, listen_address, refuse_exposure_without_keys
 from topics.http.admission.auth import KeyRing
-from topics.values.errors import ConfigError
-from topics.values.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from wsproto.events import Message
 
 from tests.http.streaming import RunningApp
+from topics.core.errors import ApiError
 from topics.http.admission.limits import LARGEST_BODIES, SMALL_BYTES, RequestRoom
 from topics.http.routing import Body, Route
-from topics.values.errors import ApiError
 
 BODY = 100_000
 HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from topics.core.errors import ApiError
+from topics.core.settings import Settings
 from topics.http.admission.auth import ApiKey, KeyRing
 from topics.http.admission.limits import StreamSlots
-from topics.values.errors import ApiError
-from topics.values.settings import Settings
 
 
 def slots(most: int = 0, most_per_key: int = 0) -> StreamSlots:

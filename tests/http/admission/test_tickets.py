@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from topics.core.errors import ApiError
 from topics.http.admission.auth import LIFETIME_S, MOST_TICKETS, KeyRing, Tickets, without_ticket
-from topics.values.errors import ApiError
 
 PATH = b"/v0/tail?topic=a&topic=b@3"
 KEY = KeyRing.parse("secret").keys[0]

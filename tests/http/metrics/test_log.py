@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.http.metrics.scraping import scrape, send
 from tests.http.streaming import RunningApp
-from topics.values.clock import ManualClock
+from topics.core.clock import ManualClock
 
 Start = Callable[..., RunningApp]
 

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.http.metrics.scraping import scrape, send, text
 from tests.http.streaming import RunningApp
 from tests.support import ServerProcess
+from topics.core.clock import ManualClock
 from topics.http.metrics.family import labels
-from topics.values.clock import ManualClock
 
 Start = Callable[..., RunningApp]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.http.openapi.described import Described
+from topics.core import Settings
 from topics.http.app import Application
 from topics.http.openapi import build
-from topics.values import Settings
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,10 @@ from tests.http.openapi.described import (
     Described,
 )
 from tests.http.streaming import RunningApp
+from topics.core.errors import STATUS_BY_CODE
 from topics.http.console.page import FILES
 from topics.http.known_heads import KEY_HEADER
 from topics.http.routing import Route
-from topics.values.errors import STATUS_BY_CODE
 
 Start = Callable[..., RunningApp]
 

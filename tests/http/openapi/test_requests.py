@@ -6,11 +6,8 @@ from typing import Any
 
 from tests.http.openapi.described import Described
 from topics.codec.append_body import AppendBody, Line, PublishBody
-from topics.http.routes import socket
-from topics.http.routes.fields import DEFAULT_PAGE, MAX_PAGE
-from topics.log import MAX_BUCKETS
-from topics.values.config import LEASE_MS_RANGE, TopicConfig
-from topics.values.settings import (
+from topics.core.config import LEASE_MS_RANGE, TopicConfig
+from topics.core.settings import (
     DEFAULT_LIMIT,
     MAX_BATCH_RECORDS,
     MAX_CLAIM,
@@ -23,6 +20,9 @@ from topics.values.settings import (
     MAX_WATCH_TOPICS,
     U64_MAX,
 )
+from topics.http.routes import socket
+from topics.http.routes.fields import DEFAULT_PAGE, MAX_PAGE
+from topics.log import MAX_BUCKETS
 
 Json = dict[str, Any]
 

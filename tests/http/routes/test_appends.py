@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from tests.node.lab import NodeLab
+from tests.engine.lab import NodeLab
+from topics.core.errors import ApiError
 from topics.http.exchange import Exchange
 from topics.http.routes.service import Service
 from topics.http.routes.writes import AppendRoutes
 from topics.http.routing import Body, Route
-from topics.values.errors import ApiError
 
 ROUTE = Route(method="POST", template="/v0/topics/:topic", handler=lambda exchange: None, body=Body.REQUIRED)
 

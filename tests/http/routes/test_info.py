@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import topics
 from tests.http.streaming import RunningApp
-from topics.values import WritesOff
+from topics.core import WritesOff
 
 Start = Callable[..., RunningApp]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from topics.core.errors import ApiError
 from topics.http.routes.fields import page, start_of_page
-from topics.values.errors import ApiError
 
 
 @dataclass

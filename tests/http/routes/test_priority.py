@@ -13,9 +13,9 @@ from tests.http.bulk import ARROW
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import Wire, raw_request
 from tests.support.arrow import arrow_stream
+from topics.core.errors import ApiError
 from topics.flow import priority_scheduler
 from topics.log import Append
-from topics.values.errors import ApiError
 
 Start = Callable[..., RunningApp]
 WRITE = raw_request("POST", "/v0/topics/low", b'{"records":[{"data":1},{"data":2}]}')

@@ -1,10 +1,10 @@
 import pytest
 
 from topics import codec
+from topics.core import WritesOff
 from topics.http.admission.readiness import Readiness
 from topics.http.routes.probes import Probes
 from topics.http.routing import Route
-from topics.values import WritesOff
 
 
 @pytest.mark.parametrize("path", ["/v0/health", "/healthz"])

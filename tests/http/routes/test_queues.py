@@ -8,7 +8,7 @@ import pytest
 
 from tests.http.queue_app import QueueApp
 from tests.support import ServerProcess, Wire, eventually, raw_request
-from topics.values.clock import ManualClock
+from topics.core.clock import ManualClock
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import eventually
+from topics.core.clock import ManualClock
 from topics.flow.watch.position import encode_id
 from topics.http import stream as outlet
-from topics.values.clock import ManualClock
 
 Start = Callable[..., RunningApp]
 

@@ -8,8 +8,8 @@ from math import inf
 import pytest
 
 from tests.log.harness import T0, Lab
+from topics.core.config import TopicConfig
 from topics.log.read.pace import records_per_second, time_left, written_ms
-from topics.values.config import TopicConfig
 
 
 @pytest.mark.parametrize("sealed", [False, True])

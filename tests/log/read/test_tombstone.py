@@ -9,10 +9,10 @@ import pytest
 from msgspec import UNSET, UnsetType
 
 from tests.log.harness import Lab, gap, seqs
+from topics.core import NO_LIFE
 from topics.log.read.tombstone import Tombstone, _gap_reason, passed_over
 from topics.log.remove import ledger
 from topics.log.topic import Topic
-from topics.values import NO_LIFE
 
 
 def test_a_gap_is_cut_where_a_range_ends_and_joined_with_what_follows() -> None:

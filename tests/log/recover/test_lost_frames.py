@@ -11,6 +11,7 @@ import pytest
 from tests.log.harness import T0, JournalFrame, Lab, check_loss, gap
 from tests.support.appending import body_of, write_of
 from tests.support.damage import cut, flip
+from topics.core.config import TopicConfig
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.topic import Topic
 from topics.log.write.group import append_group
@@ -18,7 +19,6 @@ from topics.storage import witness
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import FrameDraft, Header, Kind
 from topics.storage.journal_reader import Damage
-from topics.values.config import TopicConfig
 
 
 def copy(lab: Lab, name: str) -> Path:

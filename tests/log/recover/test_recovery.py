@@ -10,9 +10,9 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.damage import flip
+from topics.core.settings import Settings
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
-from topics.values.settings import Settings
 
 
 def test_progress_follows_the_bytes_however_few_frames_they_are(make_lab: Callable[..., Lab]) -> None:

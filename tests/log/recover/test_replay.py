@@ -8,12 +8,12 @@ from tests.flow.queues.lab import unexpected
 from tests.log.harness import T0, Lab, check_loss, gap
 from tests.support.appending import append, body_of
 from tests.support.damage import flip
+from topics.core.config import TopicConfig
 from topics.log.lifecycle import put_topic
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.replay import Replay
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import read_frame
-from topics.values.config import TopicConfig
 
 
 def test_other_topics_are_not_disturbed_by_a_lossless_restart(lab: Lab) -> None:

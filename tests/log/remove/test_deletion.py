@@ -10,11 +10,11 @@ import pytest
 from tests.log.harness import Lab, gap, three_segments
 from tests.support.appending import append
 from tests.support.damage import flip
+from topics.core.errors import ApiError
 from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound, submit_delete
 from topics.log.remove.tags import parse_match
 from topics.log.write.operation import Op
 from topics.storage import Kind
-from topics.values.errors import ApiError
 
 
 def selectors(lab: Lab) -> list[Selector]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.log.harness import T0, Lab, gap, records, seqs
+from topics.core.config import TopicConfig
 from topics.log.remove.removal import keep_lines, would_remove
-from topics.values.config import TopicConfig
 
 SIZES = [3, 2, 5, 3, 2, 9, 2, 3, 4, 2, 7, 3]
 

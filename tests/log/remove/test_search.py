@@ -8,11 +8,11 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.damage import flip
+from topics.core.settings import MAX_SEQ
 from topics.log.remove import search as searching
 from topics.log.remove.deletion import wanted_records
 from topics.log.remove.search import Question, Search, Wanted, answer
 from topics.log.remove.tags import TagMatch, parse_match
-from topics.values.settings import MAX_SEQ
 
 
 @pytest.fixture(params=[1, 1 << 30], ids=["from files", "from memory"])

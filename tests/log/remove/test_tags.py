@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.core.errors import ApiError
 from topics.log.remove import tags
 from topics.log.remove.tags import TagIndex, TagMatch, parse_match
-from topics.values.errors import ApiError
 
 pytestmark = pytest.mark.usefixtures("both_codecs")
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.log.harness import Lab, three_segments
 from tests.support.damage import cut, flip
+from topics.core.config import TopicConfig
 from topics.log.lifecycle import put_topic
 from topics.log.seal import checkpoint
 from topics.log.seal.snapshot_state import TopicState, encode_topic
 from topics.storage.frame import Kind
 from topics.storage.segment import DEAD
-from topics.values.config import TopicConfig
 
 
 def test_a_checkpoint_looks_only_at_topics_that_changed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.log.harness import T0, Lab
+from topics.core.clock import ManualClock
+from topics.core.errors import ApiError
 from topics.log.seal import segment_store
 from topics.storage.filesystem import File
-from topics.values.clock import ManualClock
-from topics.values.errors import ApiError
 
 RUNS = 8
 

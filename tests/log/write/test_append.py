@@ -9,13 +9,13 @@ import pytest
 
 from tests.log.harness import T0, Lab, records, short_of_memory
 from tests.support.appending import Appended, ByHand, append, body_of, write_of
+from topics.core.errors import ApiError
+from topics.core.settings import MAX_SEQ
 from topics.log.remove.tags import TagIndex
 from topics.log.write import commit_queue
 from topics.log.write.append import AppendOp
 from topics.log.write.group import append_group
 from topics.storage.frame import FrameDraft, Kind
-from topics.values.errors import ApiError
-from topics.values.settings import MAX_SEQ
 
 
 def test_what_has_aged_makes_room_in_the_quota_of_the_server(make_lab: Callable[..., Lab]) -> None:

@@ -14,10 +14,10 @@ import pytest
 from tests.support.appending import write_of
 from topics import codec
 from topics.codec import Write
+from topics.core.errors import ApiError
+from topics.core.settings import MAX_RECORD_BYTES
 from topics.log.write import arrow_batch as columnar
 from topics.log.write.arrow_batch import check_batch, compact, piece_bounds, read_stream
-from topics.values.errors import ApiError
-from topics.values.settings import MAX_RECORD_BYTES
 
 pytestmark = pytest.mark.usefixtures("both_codecs")
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.support import arrow_bombs
+from topics.core.errors import ApiError
 from topics.log.write import arrow_messages
 from topics.log.write.arrow_batch import check_stream, read_stream
 from topics.log.write.arrow_messages import unfolded_size
-from topics.values.errors import ApiError
 
 MIB = 1024 * 1024
 LARGE = 1 << 40

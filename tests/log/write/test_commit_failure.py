@@ -11,9 +11,9 @@ import pytest
 
 from tests.log.harness import Lab, QuickDisk, UnsyncedFile
 from tests.support.appending import append
+from topics.core.errors import ApiError
 from topics.log.lifecycle import drop_topic
 from topics.storage.filesystem import File
-from topics.values.errors import ApiError
 
 
 class FailingFile(UnsyncedFile):

@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.appending import ByHand, body_of
+from topics.core.clock import ManualClock
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
+from topics.core.settings import Settings
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
@@ -19,10 +23,6 @@ from topics.log.write.commit_loop import FEW_REQUESTS, CommitLoop
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import FrameDraft, Kind
 from topics.storage.kernel_syncs import KernelSyncs
-from topics.values.clock import ManualClock
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
-from topics.values.settings import Settings
 
 
 def open_engine(path: Path, fs: Filesystem | None = None) -> Engine:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pytest
 
 from tests.log.harness import Lab
+from topics.core.errors import ApiError, OutcomeUnknown, WritesOff
 from topics.log.write import commit_queue
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.log.write.operation import CallbackOp, Creation, Op, Request
 from topics.storage.frame import FrameDraft, Kind
-from topics.values.errors import ApiError, OutcomeUnknown, WritesOff
 
 
 class Gathered(NamedTuple):

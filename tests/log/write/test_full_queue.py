@@ -9,11 +9,11 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.appending import append, body_of
+from topics.core.config import DEFAULT_CONFIG
+from topics.core.errors import ApiError
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.write import commit_queue as commit
 from topics.log.write.operation import CallbackOp
-from topics.values.config import DEFAULT_CONFIG
-from topics.values.errors import ApiError
 
 CAPACITY = 8
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.log.harness import Lab, short_of_memory
 from tests.support.appending import Appended, append, body_of
+from topics.core import MAX_IDEMPOTENCY_KEY_BYTES
+from topics.core.errors import ApiError
 from topics.log.write.idempotency import CHUNK_KEYS, keys_kept_ms
-from topics.values import MAX_IDEMPOTENCY_KEY_BYTES
-from topics.values.errors import ApiError
 
 WINDOW_MS = 100
 

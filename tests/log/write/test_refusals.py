@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.log.harness import Lab
-from topics.values.errors import ApiError, WritesOff
+from topics.core.errors import ApiError, WritesOff
 
 
 def test_routers_forward_as_long_as_more_than_half_of_the_reserve_is_there(lab: Lab) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.appending import Appended, append, body_of
+from topics.core.errors import ApiError
 from topics.log.write.reservation import extend_if_short
-from topics.values.errors import ApiError
 
 
 def test_the_next_step_is_asked_for_when_less_than_a_quarter_is_left(lab: Lab) -> None:

@@ -11,15 +11,15 @@ from tests.support.appending import append, body_of, write_of
 from tests.support.damage import flip
 from topics import codec
 from topics.codec import Write
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
+from topics.core.settings import MAX_SEQ
 from topics.log.lifecycle import put_topic
 from topics.log.topic import Topic
 from topics.log.write import segment_import
 from topics.log.write.group import Amount
 from topics.log.write.segment_import import ImportFiles, begin_import, finish_import
 from topics.storage.frame import FrameDraft, Kind
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
-from topics.values.settings import MAX_SEQ
 
 Piece = tuple[Topic, Write]
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tests.log.write.test_commit_loop import append, driven, put
+from topics.core.config import TopicConfig
+from topics.core.errors import ApiError
 from topics.log.engine import Engine
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import GroupWrite
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import FrameDraft, Kind
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
 
 FSYNC = TopicConfig(durability="fsync", durable=True)
 

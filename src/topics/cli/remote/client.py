@@ -14,7 +14,7 @@ from topics.client.wire.address import Address, address_of
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.effects import Broken, Exchange, NotConnected, Operation, Request, Response
 from topics.client.wire.session import RetryRule, Session, decode_or_refuse, refused_by
-from topics.values import UserMistake, did_you_mean, nearest
+from topics.core import UserMistake, did_you_mean, nearest
 
 # A server that does not answer within this time is probed, and counts as gone if it does not answer then.
 HEARD_WITHIN_S = 1.0

@@ -13,7 +13,7 @@ from typing import Any
 from topics.cli.remote.client import topic_names
 from topics.cli.remote.options import add_flags, client_for, profile_names
 from topics.client import TopicsError
-from topics.values import Explained
+from topics.core import Explained
 
 # bash breaks words at these, and replaces only the text after them.
 _BREAKS = re.compile(r".*[:@=]")

@@ -9,7 +9,7 @@ from topics.cli.errors import DONE, print_error
 from topics.cli.output import Output
 from topics.cli.remote.client import Json, ask, state_of, topic_path
 from topics.cli.remote.options import add_flags, client_for
-from topics.values import ConfigBody, UserMistake, nearest
+from topics.core import ConfigBody, UserMistake, nearest
 
 
 def add_parser(verbs: Any) -> None:

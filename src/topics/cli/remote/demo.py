@@ -21,7 +21,7 @@ from topics.cli.remote.options import add_flags
 from topics.client.cursors import Cursor, FileCursor
 from topics.client.records import Lost, Record, Restarted
 from topics.client.sync import Topics
-from topics.values import UserMistake
+from topics.core import UserMistake
 
 Item = Record[Any] | Lost | Restarted
 START_WITHIN_S = 60.0

@@ -11,7 +11,7 @@ import msgspec
 from topics.cli.errors import clean, clean_json
 from topics.cli.output import Output, new_console, time_of
 from topics.client.records import AnyLoss, Lost, Record, Restarted
-from topics.values import UserMistake, did_you_mean, nearest
+from topics.core import UserMistake, did_you_mean, nearest
 
 _FIELDS = ("topic", "epoch", "seq", "ts", "time", "data", "tag", "node", "meta")
 _WORDS = ("human", "json", "data")

@@ -10,7 +10,7 @@ from topics.cli.remote.client import Json, ask, listed, state_of, topic_path, wi
 from topics.cli.remote.options import add_flags, client_for, seconds
 from topics.client import Refused
 from topics.client.sync import Topics
-from topics.values import UserMistake
+from topics.core import UserMistake
 
 POLL_S = 0.2
 _CURSORS = "`topics cursors`: how far the consumers of a topic have come."

@@ -13,7 +13,7 @@ from topics.cli.errors import DEFAULT_URL, refuse_empty
 from topics.cli.parser import any_bytes
 from topics.cli.remote.client import connect
 from topics.client.sync import Topics
-from topics.values import UserMistake, did_you_mean
+from topics.core import UserMistake, did_you_mean
 
 PROFILES = "~/.config/topics.toml"
 _PROFILE_KEYS = ("url", "key_file")

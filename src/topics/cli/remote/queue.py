@@ -17,7 +17,7 @@ from topics.cli.remote.write import add_input, append
 from topics.client import Refused
 from topics.client.records import Lost, Record
 from topics.client.sync import Topics
-from topics.values import MAX_NODE_BYTES
+from topics.core import MAX_NODE_BYTES
 
 PEEK = 10
 _JOB = ("seq", "deliveries", "deadline", "tag", "data")

@@ -25,7 +25,7 @@ from topics.client.errors import TopicNotFound
 from topics.client.records import Position, Record, Restarted
 from topics.client.sync import Topics
 from topics.client.topic import Topic
-from topics.values import MAX_WATCH_TOPICS, UserMistake
+from topics.core import MAX_WATCH_TOPICS, UserMistake
 
 TAIL = 10
 # The most that a server counts from the end of a topic.

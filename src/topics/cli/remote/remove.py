@@ -9,7 +9,7 @@ from topics.cli.remote.client import Json, ask, state_of, topic_path
 from topics.cli.remote.options import add_flags, client_for, natural
 from topics.client import Refused
 from topics.client.sync import Topics
-from topics.values import UserMistake
+from topics.core import UserMistake
 
 UNASKED = "nobody can be asked here: say --yes, or --dry-run to see what would be done"
 

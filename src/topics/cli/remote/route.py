@@ -10,7 +10,7 @@ from topics.cli.remote.client import Json, ask, listed
 from topics.cli.remote.options import add_flags, client_for
 from topics.client import Refused
 from topics.client.sync import Topics
-from topics.values import UserMistake, did_you_mean
+from topics.core import UserMistake, did_you_mean
 
 _LIST = ("router", "source", "dest", "guarantee", "forwarded_total")
 

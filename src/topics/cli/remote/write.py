@@ -24,7 +24,7 @@ from topics.cli.remote.options import add_flags, client_for, given_flags
 from topics.client.sync import Topics
 from topics.client.wire.effects import Request
 from topics.client.wire.session import decode_or_refuse
-from topics.values import UserMistake
+from topics.core import UserMistake
 
 # The limits of one request. Each piece of input that is read is written at once.
 MOST_RECORDS = 1000

@@ -9,8 +9,8 @@ from topics.client.encoding import encode_json
 from topics.client.errors import ConfigDiffers, Forbidden, Refused, TopicNotFound
 from topics.client.wire.effects import Operation
 from topics.client.wire.session import Session, topic_path
-from topics.values.config import TopicConfig, config_to_json, parse_config
-from topics.values.errors import ApiError
+from topics.core.config import TopicConfig, config_to_json, parse_config
+from topics.core.errors import ApiError
 
 
 class LogSettings(TypedDict, total=False):

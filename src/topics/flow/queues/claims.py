@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from topics.core import MAX_READ_BYTES
 from topics.flow.queues.dead_letters import MAX_MOVES
 from topics.flow.queues.jobs import StoredJob, live_from, read_jobs, with_leases
 from topics.flow.queues.leases import Holder, JobLease, LeaseTable
 from topics.flow.queues.losses import Notice
 from topics.log import Fail, Topic
-from topics.values import MAX_READ_BYTES
 
 # Bytes that a claim may carry: as many as any read, so that one worker does not hold up the others.
 MAX_CLAIM_BYTES = MAX_READ_BYTES

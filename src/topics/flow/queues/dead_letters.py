@@ -9,6 +9,7 @@ import msgspec
 
 from topics import codec
 from topics.codec import Write
+from topics.core import DEFAULT_CONFIG, MAX_META_BYTES, MAX_META_KEYS, ApiError
 from topics.flow.queues.jobs import read_records
 from topics.flow.queues.leases import LeaseTable
 from topics.log import (
@@ -21,7 +22,6 @@ from topics.log import (
     create_topic,
 )
 from topics.storage import FrameDraft, Kind, Records
-from topics.values import DEFAULT_CONFIG, MAX_META_BYTES, MAX_META_KEYS, ApiError
 
 # Jobs that one claim moves at most; the next claim goes on with the rest.
 MAX_MOVES = 1000

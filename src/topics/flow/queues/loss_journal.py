@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from topics.core import ApiError
 from topics.flow.queues.losses import LossState
 from topics.flow.queues.queue import JobQueue
 from topics.log import CallbackOp, Engine, Extension
 from topics.storage import Frame, FrameDraft, Kind
-from topics.values import ApiError
 
 _states = msgspec.msgpack.Decoder(list[LossState])
 

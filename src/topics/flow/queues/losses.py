@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from topics.core import MAX_SEQ
 from topics.log import CAP, DELETED, LOST, TRIM, TTL, Tombstone, Topic
-from topics.values import MAX_SEQ
 
 Range: TypeAlias = tuple[int, int]
 # First seq, last seq, and a number: for lost ranges, their kind in the ledger.

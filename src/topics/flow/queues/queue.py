@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import msgspec
 
+from topics.core import ApiError, topic_not_found
 from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, take_jobs
 from topics.flow.queues.dead_letters import DeadLetters
 from topics.flow.queues.dispatcher import JobDispatcher
@@ -22,7 +23,6 @@ from topics.flow.queues.losses import Losses, Notice
 from topics.flow.queues.settlement import MAX_JOBS, AckOp, Settlement, Verb
 from topics.log import CallbackOp, Engine, Fail, Layer, Topic
 from topics.storage import FrameDraft, Kind
-from topics.values import ApiError, topic_not_found
 
 _wanted_by = attrgetter("wanted")
 

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 
 from topics import codec
+from topics.core import MAX_READ_BYTES, ApiError, topic_not_found
 from topics.flow.queues.dead_letters import origin_of, without_origin
 from topics.flow.queues.jobs import live_from, read_jobs, read_records
 from topics.log import Engine, Fail, Selector, TagMatch, Topic, append_group, apply_delete
 from topics.storage import FrameDraft, Kind, Records
-from topics.values import MAX_READ_BYTES, ApiError, topic_not_found
 
 # Letters that are looked at before others have their turn, and in all.
 STEP_LETTERS = 1000

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from topics.core import ApiError
 from topics.flow.queues.dispatcher import WaitingWorker
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.queue import JobQueue
 from topics.log import Engine, Extension, Selector, Topic, apply_delete, note_unfound
 from topics.storage import Frame, Kind
-from topics.values import ApiError
 
 _entries = msgspec.msgpack.Decoder(list[Entry])
 _selector = msgspec.msgpack.Decoder(Selector)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from topics.core import ApiError
 from topics.log import Fail, Op, Selector, apply_delete
 from topics.storage import FrameDraft, Kind
-from topics.values import ApiError
 
 if TYPE_CHECKING:
     from topics.flow.queues.queue import JobQueue

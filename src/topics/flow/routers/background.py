@@ -12,9 +12,9 @@ import asyncio
 from time import perf_counter, thread_time
 from typing import Protocol
 
+from topics.core import InvariantViolated
 from topics.flow.load_shedder import Level, LoadShedder
 from topics.flow.routers.registry import Routers
-from topics.values import InvariantViolated
 
 # Work per turn; what is left waits for the next one.
 TURN_S = 0.003

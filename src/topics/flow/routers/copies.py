@@ -10,9 +10,9 @@ import numpy as np
 
 from topics import codec
 from topics.codec import Write
+from topics.core import MAX_META_KEYS
 from topics.flow.routers.frames import CarriedRows, Stamp
 from topics.storage import I64, Records
-from topics.values import MAX_META_KEYS
 
 STAMP_KEY = "_topics_router"
 ORIGINAL_KEY = "_topics_original_meta"

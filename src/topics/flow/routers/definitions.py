@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 from sortedcontainers import SortedDict
 
+from topics.core import ApiError, invalid, require_topic_name
 from topics.log import TagMatch, Topic
-from topics.values import ApiError, invalid, require_topic_name
 
 
 class RouterOptions(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -5,11 +5,11 @@ A live step and recovery run this code alike.
 
 from dataclasses import dataclass
 
+from topics.core import ApiError
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, CopyPlan
 from topics.log import Engine, Op, Topic, enforce_caps, expire
 from topics.log.remove import ledger
-from topics.values import ApiError
 
 
 @dataclass(slots=True)

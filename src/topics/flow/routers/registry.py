@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from topics.core import DEFAULT_CONFIG, ApiError, limit_reached, require_router_name, topic_not_found
 from topics.flow.routers import frames
 from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends
 from topics.flow.routers.source_window import read_window
@@ -20,7 +21,6 @@ from topics.log import (
     surviving_damage,
 )
 from topics.storage import FrameDraft, Kind
-from topics.values import DEFAULT_CONFIG, ApiError, limit_reached, require_router_name, topic_not_found
 
 # A reader does not wait for more than this; the rest follows in the background.
 PULL_STEPS = 32

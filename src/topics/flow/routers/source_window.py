@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topics.core import MAX_HOPS
 from topics.log import Run, Topic, few_records, survivors
 from topics.log.remove import ledger
 from topics.storage import Records, join_records
-from topics.values import MAX_HOPS
 
 
 @dataclass(slots=True)

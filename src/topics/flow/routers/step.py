@@ -10,6 +10,7 @@ import numpy as np
 
 from topics import codec
 from topics.codec import Rows
+from topics.core import MAX_HOPS, MAX_SEQ, InvariantViolated
 from topics.flow.routers.copies import Copies, carry, copies_of, sizes_of
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.exactly_once import find_foreign_keys, known_copies
@@ -27,7 +28,6 @@ from topics.flow.routers.pending_copies import PendingCopies, RouteOp
 from topics.flow.routers.source_window import SourceWindow
 from topics.log import Engine, Topic, cover, expire, extend_if_short, surviving_damage
 from topics.storage import I64, FrameDraft, Kind
-from topics.values import MAX_HOPS, MAX_SEQ, InvariantViolated
 
 UNLIMITED = 1 << 62
 

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from topics.core import limit_reached
 from topics.flow.stages.spool import part_path, stage_key
 from topics.storage import Filesystem
-from topics.values import limit_reached
 
 # A stage of which nothing was heard for so long is given up.
 IDLE_MS = 3_600_000

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
 from topics.codec import Write
+from topics.core import ApiError
 from topics.flow.large_appends import LARGE_RECORDS
 from topics.flow.stages.spool import PartMissing, SpoolFile, digest_of, read_spooled, write_spooled
 from topics.log.write.arrow_batch import (
@@ -25,7 +26,6 @@ from topics.log.write.arrow_batch import (
     write_of,
 )
 from topics.storage import Filesystem
-from topics.values import ApiError
 
 DIGEST_MODULUS = 1 << 64
 # Rows that are hashed at a time: other threads get their turn in between.

@@ -15,10 +15,10 @@ from secrets import token_hex
 
 from xxhash import xxh3_64
 
+from topics.core import ApiError
 from topics.storage import TEMPORARY, File, Filesystem
 from topics.storage.fileheader import checksum
 from topics.storage.filesystem import Buffer
-from topics.values import ApiError
 
 SUFFIX = ".part"
 _CHECKSUM = struct.Struct("<Q")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from topics.core import DEFAULT_CONFIG, ApiError, invalid
 from topics.flow.admission import Admission
 from topics.flow.large_appends import LARGE_BYTES, import_records
 from topics.flow.stages.identities import (
@@ -40,7 +41,6 @@ from topics.log import (
     require_room,
 )
 from topics.storage import FrameDraft, Kind
-from topics.values import DEFAULT_CONFIG, ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.flow.stages.parts import About, Parts

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from topics.core import ApiError
 from topics.flow.load_shedder import Level, LoadShedder
 from topics.flow.watch.delivery import (
     Delivery,
@@ -23,7 +24,6 @@ from topics.flow.watch.delivery import (
     last_delivery,
 )
 from topics.log import CallbackOp, Engine, Topic
-from topics.values import ApiError
 
 log = logging.getLogger("topics.fanout")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from topics.values import NO_LIFE, U64_MAX
+from topics.core import NO_LIFE, U64_MAX
 
 # No topic can have this name.
 _LATER = "~"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from topics.core import WATCH_SESSION_IDLE_MS, limit_reached
 from topics.flow.watch.delivery import WatchOptions
 from topics.flow.watch.position import StreamPositions
-from topics.values import WATCH_SESSION_IDLE_MS, limit_reached
 
 _WID_BYTES = 16
 

@@ -9,7 +9,7 @@ import re
 import socket
 from typing import TYPE_CHECKING
 
-from topics.values import ConfigError, Settings
+from topics.core import ConfigError, Settings
 
 if TYPE_CHECKING:
     from topics.http.admission.auth import KeyRing

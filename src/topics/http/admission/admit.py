@@ -7,10 +7,10 @@ import base64
 import binascii
 from typing import TYPE_CHECKING
 
+from topics.core import ApiError, invalid, limit_reached
 from topics.http.admission.auth import unauthorized
 from topics.http.response_heads import ARROW, JSON
 from topics.http.routing import Body
-from topics.values import ApiError, invalid, limit_reached
 
 if TYPE_CHECKING:
     from topics.http.admission.auth import ApiKey, KeyRing, Tickets

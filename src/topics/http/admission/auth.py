@@ -12,8 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from topics.core import ApiError, ConfigError, KeyEntry, Settings, limit_reached, parse_key_file, parse_keys
 from topics.http.admission.address import without_base
-from topics.values import ApiError, ConfigError, KeyEntry, Settings, limit_reached, parse_key_file, parse_keys
 
 READ = 1
 WRITE = 2

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from topics.core import ApiError, ConfigError, Settings
 from topics.http.admission.address import is_loopback_address
 from topics.http.response_heads import HeaderList
-from topics.values import ApiError, ConfigError, Settings
 
 if TYPE_CHECKING:
     from topics.http.request import Request

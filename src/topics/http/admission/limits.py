@@ -5,9 +5,9 @@ import resource
 from asyncio import Transport
 from collections.abc import Callable
 
+from topics.core import Settings, limit_reached
 from topics.http.admission.auth import ApiKey, unauthorized
 from topics.http.response_heads import JSON, Heads
-from topics.values import Settings, limit_reached
 
 logger = logging.getLogger("topics.http")
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from topics.values import MIB, ApiError
+from topics.core import MIB, ApiError
 
 HOLD_S = 2.0
 MOST_HELD = 1000

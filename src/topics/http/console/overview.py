@@ -8,6 +8,8 @@ from time import monotonic
 from typing import Any
 
 import topics
+from topics.core import invalid
+from topics.engine.node import Node
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import Cursor
 from topics.http.admission.auth import ADMIN, READ, ApiKey
@@ -18,8 +20,6 @@ from topics.http.routes.service import Service, answer
 from topics.http.routes.topics import missing
 from topics.http.routing import Route
 from topics.log import LOST, Topic, time_left, written_ms
-from topics.node.node import Node
-from topics.values import invalid
 
 Item = dict[str, Any]
 

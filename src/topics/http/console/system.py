@@ -5,12 +5,12 @@ import os
 from dataclasses import fields
 from typing import Any
 
+from topics.core import variable
+from topics.engine.node import Node
 from topics.http.admission.auth import ADMIN, SCOPES, KeyRing
 from topics.http.exchange import Exchange
 from topics.http.routes.service import answer
 from topics.http.routing import Route
-from topics.node.node import Node
-from topics.values import variable
 
 # Of each folder; the rest is in its sums.
 MOST_FILES = 100

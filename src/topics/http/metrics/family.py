@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from topics.values import Histogram
+from topics.core import Histogram
 
 Sample = tuple[str, float]
 

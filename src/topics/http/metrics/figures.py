@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
 import topics
+from topics.core import CLASSES, Histogram
+from topics.engine.node import Node
 from topics.flow.cursors import Cursors
 from topics.http.admission.auth import ApiKey
 from topics.http.metrics.family import (
@@ -25,8 +27,6 @@ from topics.http.routes.service import Service
 from topics.http.server import Server
 from topics.log import Engine, Topic
 from topics.log.remove import ledger
-from topics.node.node import Node
-from topics.values import CLASSES, Histogram
 
 # Topics looked at before others get their turn: about a millisecond.
 _SLICE = 2048

@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 
+from topics.core import ApiError
+from topics.engine.node import Node
 from topics.http.admission.auth import ADMIN
 from topics.http.exchange import Exchange
 from topics.http.routes.service import answer
 from topics.http.routing import Body, Route
-from topics.keep.backup_holds import BackupHold
-from topics.node.node import Node
-from topics.values import ApiError
+from topics.ops.backup_holds import BackupHold
 
 
 class PurgeBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from topics.core import ApiError, OutcomeUnknown, UnknownFields, invalid
 from topics.flow.large_appends import append_large, is_large
 from topics.http.admission.auth import WRITE
 from topics.http.exchange import Exchange
@@ -13,7 +14,6 @@ from topics.http.response_heads import ARROW
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Body, Route
 from topics.log import Append, AppendOp, Topic, check_key
-from topics.values import ApiError, OutcomeUnknown, UnknownFields, invalid
 
 if TYPE_CHECKING:
     from topics.codec import Write

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
+from topics.core import invalid
 from topics.http.admission.address import parse_base_path
 from topics.http.admission.admit import check_rights
 from topics.http.admission.auth import LIFETIME_S, SCOPES, ApiKey, Tickets
 from topics.http.exchange import Exchange
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Body, Match, Route
-from topics.values import invalid
 
 
 class TicketBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics.core import ApiError, invalid, topic_not_found
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import Cursor
 from topics.http.admission.auth import READ, WRITE, ApiKey
@@ -21,7 +22,6 @@ from topics.http.routes.fields import (
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Body, Route
 from topics.log import Topic
-from topics.values import ApiError, invalid, topic_not_found
 
 # Between the name of a topic and that of a consumer, in a place in the list. Neither can have it.
 _BETWEEN = "/"

@@ -12,8 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from topics.http.exchange import Exchange
-from topics.values import (
+from topics.core import (
     LEASE_MS_RANGE,
     MAX_CLAIM,
     MAX_NODE_BYTES,
@@ -23,6 +22,7 @@ from topics.values import (
     ApiError,
     invalid,
 )
+from topics.http.exchange import Exchange
 
 Body = TypeVar("Body")
 

@@ -8,13 +8,13 @@ import msgspec
 
 import topics
 from topics import codec
+from topics.core import ApiError, WritesOff, invalid
+from topics.engine.node import Node
 from topics.http.admission.auth import ADMIN, READ
 from topics.http.admission.readiness import Readiness
 from topics.http.exchange import Exchange
 from topics.http.routes.service import answer
 from topics.http.routing import Route
-from topics.node.node import Node
-from topics.values import ApiError, WritesOff, invalid
 
 
 class Probes:

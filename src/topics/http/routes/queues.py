@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from topics.core import MAX_CLAIM, MAX_WAIT_MS, ApiError, invalid, topic_not_found
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import JobQueue
@@ -18,7 +19,6 @@ from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, check_seqs, clamped, lease_length
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.routing import Body, Route
-from topics.values import MAX_CLAIM, MAX_WAIT_MS, ApiError, invalid, topic_not_found
 
 MAX_DELAY_MS = 86_400_000
 MAX_ERROR_BYTES = 1024

@@ -11,6 +11,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics import codec
+from topics.core import (
+    DEFAULT_LIMIT,
+    DEFAULT_READ_BYTES,
+    MAX_LIMIT,
+    MAX_READ_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_WAIT_MS,
+    U64_MAX,
+    ApiError,
+    invalid,
+    topic_not_found,
+)
 from topics.http.admission.auth import READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import (
@@ -41,18 +53,6 @@ from topics.log import (
     passed_over,
     range_steps,
     why_missing,
-)
-from topics.values import (
-    DEFAULT_LIMIT,
-    DEFAULT_READ_BYTES,
-    MAX_LIMIT,
-    MAX_READ_BYTES,
-    MAX_RECORD_BYTES,
-    MAX_WAIT_MS,
-    U64_MAX,
-    ApiError,
-    invalid,
-    topic_not_found,
 )
 
 

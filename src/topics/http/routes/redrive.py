@@ -7,6 +7,7 @@ from heapq import nsmallest
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics.core import ApiError, invalid
 from topics.flow.queues.leases import JobLease
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.redrive import LetterBatch, Redrive
@@ -18,7 +19,6 @@ from topics.http.routes.queues import queue_of
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.routing import Body, Route
 from topics.log import Topic, parse_match
-from topics.values import ApiError, invalid
 
 
 class RedriveBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):

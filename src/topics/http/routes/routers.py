@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from topics.core import ApiError, require_router_name
 from topics.flow.admission import Admission
 from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
@@ -13,7 +14,6 @@ from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_ne
 from topics.http.routes.service import answer, check_name
 from topics.http.routing import Body, Route
 from topics.log import parse_match
-from topics.values import ApiError, require_router_name
 
 
 class RouterBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):

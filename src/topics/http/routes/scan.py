@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics.core import ApiError, invalid
 from topics.http.admission.auth import READ, is_revoked
 from topics.http.exchange import Exchange
 from topics.http.late_imports import load
@@ -14,7 +15,6 @@ from topics.http.routes.fields import node_set, unsigned, unsigned_or_none
 from topics.http.routes.service import Service
 from topics.http.routing import Body, Route
 from topics.log import parse_match
-from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.http.routes.arrow_stream import ArrowStream

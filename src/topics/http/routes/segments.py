@@ -3,12 +3,12 @@
 import os
 from typing import Any
 
+from topics.core import ApiError
 from topics.flow.segment_pins import SealedView, SegmentPins
 from topics.http.admission.auth import READ
 from topics.http.exchange import Exchange
 from topics.http.routes.service import Service, answer
 from topics.http.routing import Route
-from topics.values import ApiError
 
 
 class SegmentRoutes:

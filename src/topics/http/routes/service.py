@@ -7,11 +7,11 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from topics.core import ApiError, TopicConfig
+from topics.engine.node import Node
 from topics.http.admission.auth import ApiKey
 from topics.http.exchange import Exchange
 from topics.log import Steps, Topic
-from topics.node.node import Node
-from topics.values import ApiError, TopicConfig
 
 Result = TypeVar("Result")
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from topics import codec
+from topics.core import MAX_LIMIT, UNDECODABLE, ApiError, StrictDecoder, invalid, limit_reached, undecodable
 from topics.flow.large_appends import LARGE_BYTES
 from topics.flow.watch.delivery import Subscription
 from topics.flow.watch.fanout import Fanout
@@ -28,7 +29,6 @@ from topics.http.routes.subscriptions import Start, Wanted, check_names, open_to
 from topics.http.routing import Route
 from topics.http.sse import REVOKED, Heartbeats
 from topics.http.stream import PING_S
-from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, StrictDecoder, invalid, limit_reached, undecodable
 
 if TYPE_CHECKING:
     from topics.http.websocket import Socket

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from topics import codec
+from topics.core import ApiError, OutcomeUnknown, TopicConfig, invalid
 from topics.flow.large_appends import append_large
 from topics.http.admission.auth import ADMIN
 from topics.http.request import StrictInput
 from topics.http.routes.service import Service, check_dead_letter
 from topics.http.routes.writes import append_answer
 from topics.log import Append, AppendOp, Topic
-from topics.values import ApiError, OutcomeUnknown, TopicConfig, invalid
 
 if TYPE_CHECKING:
     from topics.http.websocket import Socket

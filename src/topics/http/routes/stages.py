@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 
 from topics.codec import ItemLimits, cut_out
+from topics.core import UNDECODABLE, ApiError, StrictDecoder, invalid, require_topic_name, undecodable
 from topics.flow.stages.identities import StageRange
 from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
@@ -15,7 +16,6 @@ from topics.http.routes.arrow_append import COLUMNS, INLINE_BYTES, note_columns,
 from topics.http.routes.fields import unsigned
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.routing import Body, Route
-from topics.values import UNDECODABLE, ApiError, StrictDecoder, invalid, require_topic_name, undecodable
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.

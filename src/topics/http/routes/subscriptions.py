@@ -9,6 +9,15 @@ from collections.abc import Callable, Collection
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics.core import (
+    DEFAULT_READ_BYTES,
+    MAX_LIMIT,
+    MAX_READ_BYTES,
+    MAX_WATCH_TOPICS,
+    NO_LIFE,
+    Settings,
+    invalid,
+)
 from topics.flow.watch.delivery import Delivery, Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.position import StreamPositions
@@ -19,15 +28,6 @@ from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, check_name
 from topics.http.stream import Stream, SubscribedStream
 from topics.log import Choice, Shape, Topic
-from topics.values import (
-    DEFAULT_READ_BYTES,
-    MAX_LIMIT,
-    MAX_READ_BYTES,
-    MAX_WATCH_TOPICS,
-    NO_LIFE,
-    Settings,
-    invalid,
-)
 
 
 class Start(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from itertools import islice
 
 import msgspec
 
+from topics.core import DEFAULT_LIMIT, MAX_WATCH_TOPICS, NO_LIFE, ApiError, invalid
 from topics.flow.watch.delivery import Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.position import Epochs, Seqs, StreamPositions, decode_id
@@ -33,7 +34,6 @@ from topics.http.routes.subscriptions import (
 from topics.http.routing import Route
 from topics.http.stream import PATIENCE_S, Stream
 from topics.log import Choice, Engine, Topic, exactly, last_steps
-from topics.values import DEFAULT_LIMIT, MAX_WATCH_TOPICS, NO_LIFE, ApiError, invalid
 
 QUERY = (
     "topic",

@@ -3,6 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from topics.core import (
+    ConfigBody,
+    TopicConfig,
+    config_to_json,
+    config_warnings,
+    eviction_warning,
+    invalid,
+    resolve_config,
+)
 from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_new
@@ -18,15 +27,6 @@ from topics.log import (
     put_topic,
     refuse_unless_empty,
     whole,
-)
-from topics.values import (
-    ConfigBody,
-    TopicConfig,
-    config_to_json,
-    config_warnings,
-    eviction_warning,
-    invalid,
-    resolve_config,
 )
 
 

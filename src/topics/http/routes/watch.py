@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
+from topics.core import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
 from topics.flow.watch.delivery import Subscription
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.position import StreamPositions
@@ -28,7 +29,6 @@ from topics.http.routes.subscriptions import (
 )
 from topics.http.routing import Body, Route
 from topics.http.stream import PATIENCE_S, Stream
-from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
 
 
 class WatchBody(Wanted, kw_only=True, gc=False, forbid_unknown_fields=True):

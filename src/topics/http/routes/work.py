@@ -2,6 +2,7 @@
 
 import asyncio
 
+from topics.core import MAX_CLAIM, ApiError, invalid
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
@@ -16,7 +17,6 @@ from topics.http.routes.queues import queue_of
 from topics.http.routes.service import Service
 from topics.http.routing import Route
 from topics.http.stream import PATIENCE_S, BackpressuredStream, Stream
-from topics.values import MAX_CLAIM, ApiError, invalid
 
 HEARTBEAT_S = 15.0
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics import codec
+from topics.core import ApiError, TopicConfig, UnknownFields, invalid
 from topics.flow.large_appends import LARGE_BYTES, append_large
 from topics.flow.large_deletes import Deletions
 from topics.http.admission.auth import ADMIN, DELETE, WRITE
@@ -17,7 +18,6 @@ from topics.http.routes.fields import check_seqs, unsigned_or_none
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.routing import Body, Route
 from topics.log import Append, AppendOp, DeleteOutcome, Topic, parse_match
-from topics.values import ApiError, TopicConfig, UnknownFields, invalid
 
 
 class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topics.core import MAX_SEQ
 from topics.log.read.audit import Range, Steps, at_once, cut_out, deleted_in, hole_ranges
 from topics.log.remove import ledger
 from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
 from topics.storage import I64
-from topics.values import MAX_SEQ
 
 MAX_BUCKETS = 2000
 # A few milliseconds' worth: others have their turn in between.

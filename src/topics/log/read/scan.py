@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from topics.core import topic_not_found
 from topics.log.engine import Engine
 from topics.log.read.filter import Choice
 from topics.log.read.tombstone import Tombstone, locate
@@ -19,7 +20,6 @@ from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.storage import Columns
 from topics.storage.arrow_columns import record_batch, schema
-from topics.values import topic_not_found
 
 COLUMN_NAMES = ("seq", "ts", "node", "tag", "data", "meta")
 # What one step examines at most: a few milliseconds of work, and batches large enough to be worth their head.

@@ -7,10 +7,10 @@ hole inside the log is announced when the cursor reaches it. What was deleted is
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from topics.core import NO_LIFE
 from topics.log.remove import ledger
 from topics.log.topic import Topic
 from topics.log.watermarks import Hole
-from topics.values import NO_LIFE
 
 
 class Tombstone(msgspec.Struct, gc=False):

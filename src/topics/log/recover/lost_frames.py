@@ -2,13 +2,13 @@
 
 import logging
 
+from topics.core import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 from topics.log.engine import Engine
 from topics.log.lifecycle import add_recovered
 from topics.log.remove import ledger
 from topics.log.topic import Topic
 from topics.log.watermarks import LARGEST_STEP
 from topics.storage import CREATIONS, HEADER_BYTES, Damage, FrameDraft, Kind, around_data
-from topics.values import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 
 log = logging.getLogger("topics.recovery")
 _GIVING_OUT_SEQS = (Kind.APPEND, Kind.KEYED, Kind.ADVANCE, Kind.GROUP, Kind.ROUTE)

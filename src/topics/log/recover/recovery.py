@@ -9,6 +9,7 @@ What was promised and cannot be found becomes a hole, never a silent end.
 import logging
 from collections.abc import Callable
 
+from topics.core import Explained
 from topics.log.engine import Engine
 from topics.log.lifecycle import add_recovered
 from topics.log.recover.lost_frames import LostFrames
@@ -19,7 +20,6 @@ from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.log.seal.topic_state import restore_topic
 from topics.storage import Damage, Frame, Journal, JournalReader, Kind
-from topics.values import Explained
 
 log = logging.getLogger("topics.recovery")
 # How often progress is told, at most, while the journal is read.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from topics.core import TopicConfig
 from topics.log.engine import Engine
 from topics.log.extension import Extension
 from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
@@ -14,7 +15,6 @@ from topics.log.remove.removal import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
 from topics.log.write.segment_import import decode_import
 from topics.storage import CREATIONS, Frame, Kind
-from topics.values import TopicConfig
 
 _create = msgspec.msgpack.Decoder(CreatePayload)
 _config = msgspec.msgpack.Decoder(TopicConfig)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from topics.core import MAX_SEQ
 from topics.log.core import Core
 from topics.log.remove import ledger
 from topics.log.remove.removal import delete_live, expire, remove_front, settle_floor, surviving_damage
@@ -21,7 +22,6 @@ from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage import I64, U32, Columns, FrameDraft, Kind
-from topics.values import MAX_SEQ
 
 
 class Selector(msgspec.Struct, array_like=True, gc=False):

@@ -10,11 +10,11 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from topics.core import TopicConfig
 from topics.log.remove import ledger
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.storage import I64, U32, SegmentDamaged
-from topics.values import TopicConfig
 
 T = TypeVar("T")
 P = ParamSpec("P")

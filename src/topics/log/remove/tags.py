@@ -20,8 +20,8 @@ import numpy as np
 
 from topics import codec
 from topics.codec.postings import OFFSET, Offsets
+from topics.core import invalid
 from topics.storage import I64
-from topics.values import invalid
 
 # Small enough to be sorted, or thrown away, in some milliseconds; large enough that a lookup asks only a few.
 GENERATION_RECORDS = 32_768

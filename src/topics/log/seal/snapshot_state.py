@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from topics.values import TopicConfig
+from topics.core import TopicConfig
 
 
 class RunState(msgspec.Struct, array_like=True, gc=False):

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from topics.core import Settings
 from topics.log.extension import Extension
 from topics.log.seal.snapshot_state import EncodedState, Part, array_head, bytes_head
 from topics.log.topic import Topic
 from topics.log.write.idempotency import SharedByKeys, TopicKeys
 from topics.storage import Frame, Kind, decode_keys
-from topics.values import Settings
 
 # In one turn of upkeep so many topics are looked at, until so many keys have been let go.
 _TOPICS_A_SWEEP = 1000

@@ -16,15 +16,7 @@ from typing import TypeAlias
 
 from topics import codec
 from topics.codec import Rows, Write
-from topics.log.core import Core
-from topics.log.lifecycle import create_topic
-from topics.log.remove.removal import enforce_caps, expire
-from topics.log.topic import Topic
-from topics.log.write.idempotency import TopicKeys, check_key
-from topics.log.write.operation import CallbackOp, Op
-from topics.log.write.reservation import cover, extend_if_short
-from topics.storage import FrameDraft, Kind, Payload
-from topics.values import (
+from topics.core import (
     DEFAULT_CONFIG,
     MAX_SEQ,
     ApiError,
@@ -39,6 +31,14 @@ from topics.values import (
     short_of_memory,
     topic_not_found,
 )
+from topics.log.core import Core
+from topics.log.lifecycle import create_topic
+from topics.log.remove.removal import enforce_caps, expire
+from topics.log.topic import Topic
+from topics.log.write.idempotency import TopicKeys, check_key
+from topics.log.write.operation import CallbackOp, Op
+from topics.log.write.reservation import cover, extend_if_short
+from topics.storage import FrameDraft, Kind, Payload
 
 log = logging.getLogger("topics.commit")
 

@@ -17,8 +17,7 @@ from msgspec import Raw
 
 from topics import codec
 from topics.codec import MANY_KEYS_BYTES, Write, check_meta_keys
-from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
-from topics.values import (
+from topics.core import (
     MAX_BULK_RECORDS,
     MAX_META_BYTES,
     MAX_NODE_BYTES,
@@ -27,6 +26,7 @@ from topics.values import (
     ApiError,
     invalid,
 )
+from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
 
 # The columns that are read; any other is passed over.
 _TEXTS = ("topic", "node", "tag", "data", "meta")

@@ -14,7 +14,7 @@ differently here and there could unfold to more than was counted.
 import struct
 from collections.abc import Iterator
 
-from topics.values import MAX_BULK_RECORDS, MIB, ApiError, invalid
+from topics.core import MAX_BULK_RECORDS, MIB, ApiError, invalid
 
 # Every one of them is answered for, and 64 MiB of empty ones would be a quarter of a million.
 MAX_RECORD_BATCHES = 10_000

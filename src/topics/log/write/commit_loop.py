@@ -16,12 +16,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from topics.core import MIB
 from topics.log.engine import Engine
 from topics.log.run import Unsealed
 from topics.log.write.commit_queue import FLUSH_BYTES
 from topics.log.write.refusals import GroupWrite
 from topics.storage import KernelSyncs, SyncTicket
-from topics.values import MIB
 
 log = logging.getLogger("topics.commit")
 

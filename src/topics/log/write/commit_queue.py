@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from topics.core import MIB, ApiError, Histogram, InvariantViolated, WritesOff
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Op, Request
 from topics.log.write.refusals import (
@@ -31,7 +32,6 @@ from topics.log.write.refusals import (
     without_growth,
 )
 from topics.storage import FrameDraft, Journal, Reserve, SyncTicket, Witness, is_full
-from topics.values import MIB, ApiError, Histogram, InvariantViolated, WritesOff
 
 log = logging.getLogger("topics.commit")
 

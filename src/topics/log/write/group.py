@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from topics.codec import Write
+from topics.core import MAX_SEQ, ApiError, InvariantViolated, short_of_memory
 from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, add_records, admit, admit_total
 from topics.log.write.operation import Fail, Op
 from topics.log.write.reservation import extend_if_short
 from topics.storage import FrameDraft, Kind
-from topics.values import MAX_SEQ, ApiError, InvariantViolated, short_of_memory
 
 Part: TypeAlias = tuple[Topic, Sequence[Write]]
 

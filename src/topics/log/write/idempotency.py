@@ -13,9 +13,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Protocol
 
+from topics.core import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, TopicConfig, invalid
 from topics.log.seal.snapshot_state import Part
 from topics.storage import DIGEST_BYTES, Keys, encode_keys
-from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, TopicConfig, invalid
 
 # Expired keys are dropped so many chunks at a time when others come, so that no append pays for all of them.
 _CHUNKS_AT_ONCE = 4

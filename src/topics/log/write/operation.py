@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.codec import Write
+from topics.core import ApiError
 from topics.log.topic import Topic
 from topics.storage import FrameDraft
-from topics.values import ApiError
 
 Fail = Callable[[ApiError], None]
 

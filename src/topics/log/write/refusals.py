@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from threading import Event
 from typing import NamedTuple, Protocol
 
+from topics.core import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
 from topics.storage import FrameDraft, Journal, PendingWrite, Reserve, is_full, void_frames
-from topics.values import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 
 log = logging.getLogger("topics.commit")
 

@@ -7,11 +7,11 @@ so appends of unsynced classes normally do not wait for it.
 
 import msgspec
 
+from topics.core import ApiError
 from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
 from topics.storage import FrameDraft, Kind
-from topics.values import ApiError
 
 
 class ReserveOp(Op):

@@ -14,6 +14,7 @@ import msgspec
 
 from topics import codec
 from topics.codec import Write
+from topics.core import MAX_BATCH_RECORDS, MAX_BULK_RECORDS
 from topics.log.core import Core
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
@@ -22,7 +23,6 @@ from topics.log.write.group import Amount, GroupOp, admit_group
 from topics.log.write.operation import Fail
 from topics.log.write.reservation import cover
 from topics.storage import Frame, FrameDraft, Kind, SegmentWriter
-from topics.values import MAX_BATCH_RECORDS, MAX_BULK_RECORDS
 
 _pair = msgspec.msgpack.Decoder(tuple[int, int])
 # A file of about this size is worth its open and its sync.
