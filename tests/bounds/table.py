@@ -181,7 +181,6 @@ COLLECTIONS = {
         "WaitingReaders._waiting": "max_connections",
     },
     "flow/stages/identities.py": {
-        "Commit.names": FIXED,
         "_Application.batches": "ids of stages",
         "_Owner.applications": "ids of stages",
         "_Owner.under_way": "max_connections",
