@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from benchmarks.payloads import FILLER
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines import Archive
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.object_store import ObjectStore
@@ -142,7 +142,7 @@ def archive(
 ) -> Any:
     """Seconds, and bytes of the files."""
     pipeline = Archive(topics=[topic], table=table)
-    runner = Runner(Server(url), Path(state), lambda: spark, _Unseen(), once=True, storage=storage)
+    runner = Runner(ServerOptions(url), Path(state), lambda: spark, _Unseen(), once=True, storage=storage)
     started = time.perf_counter()
     outcome = runner.run({"archive": pipeline})["archive"]
     elapsed = time.perf_counter() - started

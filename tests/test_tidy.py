@@ -1,5 +1,6 @@
 """House rules that a machine can check: imports go down only, rooms stay small, objects move themselves."""
 
+import ast
 import tomllib
 import warnings
 from collections import Counter
@@ -22,6 +23,7 @@ from tests.support.sources import (
     knots,
     modules,
     outside_assignments,
+    tree,
 )
 from topics.cli.main import MODULES
 
@@ -153,6 +155,19 @@ def test_no_folder_is_crowded() -> None:
     files = Counter(path.parent.relative_to(SRC).as_posix() for path in modules().values())
     crowded = {folder: count for folder, count in files.items() if count > MOST_FILES_IN_A_FOLDER}
     assert not crowded
+
+
+# The SDK and the pipelines give users a class of this name.
+PUBLIC_TOO = {"Topic", "Route"}
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for module in modules():
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in found.items() if len(where) > 1 and name not in PUBLIC_TOO} == {}
 
 
 def test_fragments_are_at_home_with_whom_they_belong() -> None:

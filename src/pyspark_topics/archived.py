@@ -21,8 +21,8 @@ import pyarrow.dataset as ds
 from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError, PipelineFailed
 from pyspark_topics.loss import RECREATED, LossPolicy
-from pyspark_topics.offsets import ORIGIN, Position, TopicView
-from pyspark_topics.options import STORAGE, ReadOptions
+from pyspark_topics.offsets import ORIGIN, StreamOffset, TopicView
+from pyspark_topics.options import STORAGE, SourceOptions
 from pyspark_topics.partitions import ArchivedRange, ScanFilter, SeqRange
 from pyspark_topics.pipelines.delta_table import location
 from pyspark_topics.pipelines.lake import Lake
@@ -40,7 +40,7 @@ _WITH_LOSS = ("seq", *LOSS_COLUMNS)
 class Archived:
     """The table, as of the last look."""
 
-    options: ReadOptions
+    options: SourceOptions
     _views: dict[str, TopicView] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Archived:
                 yield replace(one, to_seq=last, weight=expected, archived_range=archived_range)
             if last < one.to_seq:
                 left = one.to_seq - max(last, floor - 1) if floor <= one.to_seq else 0
-                yield replace(one, start=Position(last, one.epoch), weight=min(one.weight, left))
+                yield replace(one, start=StreamOffset(last, one.epoch), weight=min(one.weight, left))
 
     def archived_range(self, topic: str, epoch: int) -> ArchivedRange:
         reached = self._lake.archived(topic, epoch) or ORIGIN
@@ -109,7 +109,7 @@ class Archived:
 class ArchiveReader:
     """Stretches of the table, in the schema of the read."""
 
-    options: ReadOptions
+    options: SourceOptions
     schema: ReadSchema
     loss: LossPolicy
     filter: ScanFilter
@@ -164,7 +164,7 @@ class UnionReader:
     """The log, and in its place the table wherever the log has let go of something that was archived."""
 
     client: TopicsClient
-    options: ReadOptions
+    options: SourceOptions
     schema: ReadSchema
     loss: LossPolicy
     filter: ScanFilter
@@ -255,7 +255,7 @@ class UnionReader:
         archived_range = self._archived_range(wanted, last)
         end = min(last, archived_range.reached)
         if first <= end:
-            start = Position(first - 1, wanted.epoch)
+            start = StreamOffset(first - 1, wanted.epoch)
             yield from self._table.read(
                 replace(wanted, start=start, to_seq=end, run=None, archived_range=archived_range)
             )
@@ -271,7 +271,7 @@ class UnionReader:
         return archived_range
 
 
-def existing(options: ReadOptions) -> Archived:
+def existing(options: SourceOptions) -> Archived:
     """For a read that is about to be planned."""
     found = Archived(options)
     try:

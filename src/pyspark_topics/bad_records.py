@@ -17,8 +17,8 @@ from pyspark.sql import functions as f
 
 from pyspark_topics.client import TopicsClient
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG
-from pyspark_topics.offsets import ORIGIN, Position
-from pyspark_topics.options import Server, parse_read, source_options
+from pyspark_topics.offsets import ORIGIN, StreamOffset
+from pyspark_topics.options import ServerOptions, parse_read, source_options
 from pyspark_topics.partitions import SeqRange
 from pyspark_topics.payload import MALFORMED, parse_data
 from pyspark_topics.subscription import subscribed
@@ -132,7 +132,7 @@ def _compact(text: str, enough: int) -> int:
 def records_against_schema(
     spark: SparkSession,
     client: TopicsClient,
-    server: Server,
+    server: ServerOptions,
     schema: str,
     ranges: list[SeqRange],
     bad_records: BadRecords,
@@ -167,20 +167,22 @@ def records_against_schema(
 
 
 def _ends(
-    client: TopicsClient, server: Server, ranges: list[SeqRange]
-) -> dict[str, tuple[Position, Position]]:
+    client: TopicsClient, server: ServerOptions, ranges: list[SeqRange]
+) -> dict[str, tuple[StreamOffset, StreamOffset]]:
     """Return start and end by topic. A topic that was created again has none of these records."""
     if not ranges:
         return {}
     names = sorted({one.topic for one in ranges})
     views, _ = subscribed(client, parse_read(source_options(server, names, None)))
-    found: dict[str, tuple[Position, Position]] = {}
+    found: dict[str, tuple[StreamOffset, StreamOffset]] = {}
     for one in ranges:
         if one.topic in views and views[one.topic].epoch == one.epoch:
             start = one.start.seq if one.start.epoch == one.epoch else ORIGIN
-            low, high = found.get(one.topic, (Position(start, one.epoch), Position(one.to_seq, one.epoch)))
+            low, high = found.get(
+                one.topic, (StreamOffset(start, one.epoch), StreamOffset(one.to_seq, one.epoch))
+            )
             found[one.topic] = (
-                Position(min(start, low.seq), one.epoch),
-                Position(max(one.to_seq, high.seq), one.epoch),
+                StreamOffset(min(start, low.seq), one.epoch),
+                StreamOffset(max(one.to_seq, high.seq), one.epoch),
             )
     return found

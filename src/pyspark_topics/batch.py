@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError, did_you_mean
-from pyspark_topics.offsets import Offsets, Position, TopicView
-from pyspark_topics.options import ReadOptions
+from pyspark_topics.offsets import Offsets, StreamOffset, TopicView
+from pyspark_topics.options import SourceOptions
 from pyspark_topics.partition_reader import read_task
 from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
 from pyspark_topics.rows import ReadSchema
@@ -79,14 +79,14 @@ class Narrowing:
             return replace(self, tag=["tag", "Glob", value + "*"])
         return self
 
-    def between(self, start: Position, end: Position) -> tuple[Position, Position]:
+    def between(self, start: StreamOffset, end: StreamOffset) -> tuple[StreamOffset, StreamOffset]:
         if not start.leads_to(end):  # a start in another life of the topic has to be announced as it is
             return start, end
         low = max(start.seq, min(self.after_seq, end.seq))
         high = end.seq if self.to_seq is None else max(min(end.seq, self.to_seq), low)
-        return Position(low, start.epoch), Position(high, end.epoch)
+        return StreamOffset(low, start.epoch), StreamOffset(high, end.epoch)
 
-    def filter(self, options: ReadOptions) -> ScanFilter:
+    def filter(self, options: SourceOptions) -> ScanFilter:
         """Together with what the options say. A tag of the options wins: only one fits in a scan."""
         return ScanFilter(
             (*options.nodes, *self.nodes),
@@ -101,7 +101,7 @@ def _lower(known: int | None, other: int) -> int:
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.schema = ReadSchema.of(schema, options)
         self.narrowing = Narrowing()
@@ -138,7 +138,7 @@ class BatchReader(DataSourceReader):
             start[name], end[name] = self.narrowing.between(first, last)
         return start, end
 
-    def _check_life(self, view: TopicView, first: Position) -> None:
+    def _check_life(self, view: TopicView, first: StreamOffset) -> None:
         """A start in a life that is over is announced; an end there would stop anywhere in the next one."""
         meant = self.options.ending.epochs.get(view.name, view.epoch)
         if meant not in (view.epoch, first.epoch):

@@ -20,8 +20,8 @@ from pyspark_topics.offsets import (
     NO_EPOCH,
     ORIGIN,
     Offsets,
-    Position,
     Stored,
+    StreamOffset,
     TopicView,
     advance,
     from_json,
@@ -30,7 +30,7 @@ from pyspark_topics.offsets import (
     seen_from,
     to_json,
 )
-from pyspark_topics.options import ReadOptions, Server
+from pyspark_topics.options import ServerOptions, SourceOptions
 from pyspark_topics.partition_reader import read_task
 from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
 from pyspark_topics.rows import ReadSchema
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNow):
     """Spark keeps one of these for the life of a query, and asks it from one thread."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.schema = ReadSchema.of(schema, options)
         self._client = options.server.client()
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         least = self.options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
-        beginning = Position(ORIGIN, NO_EPOCH)
+        beginning = StreamOffset(ORIGIN, NO_EPOCH)
         waiting = sum(
             view.records_between(start.get(view.name, beginning), view.end) for view in views.values()
         )
@@ -216,7 +216,7 @@ def publish_end(query: StreamingQuery, url: str, consumer: str, api_key: str | N
     """
     progress = query.lastProgress
     sources = [] if progress is None else progress.sources
-    with Server(url, api_key).client() as client:
+    with ServerOptions(url, api_key).client() as client:
         ends = [read_stored(json.loads(source.endOffset)) for source in sources if source.endOffset]
         for end in ends:
             client.expect(end.homes)

@@ -20,7 +20,7 @@ ELSEWHERE = 2**63 - 1
 ORIGIN = 0
 
 
-class Position(NamedTuple):
+class StreamOffset(NamedTuple):
     """Everything up to and including `seq` of this life of the topic has been passed."""
 
     seq: int
@@ -31,7 +31,7 @@ class Position(NamedTuple):
         return self.epoch == end.epoch and self.seq <= end.seq
 
 
-Offsets = dict[str, Position]
+Offsets = dict[str, StreamOffset]
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ def read_stored(stored: Mapping[str, Any]) -> Stored:
     return Stored(offsets, homes, heads)
 
 
-def _position(topic: str, at: Any) -> Position:
+def _position(topic: str, at: Any) -> StreamOffset:
     if not isinstance(at, dict) or not _is_seq(at.get("seq")) or not _is_seq(at.get("epoch")):
         raise ValueError(
             f'the checkpoint holds {json.dumps(at)} as the offset of topic "{topic}", which this version '
             "did not write: start the query with a new checkpointLocation"
         )
-    return Position(at["seq"], at["epoch"])
+    return StreamOffset(at["seq"], at["epoch"])
 
 
 def seen_from(start: Stored, homes: Mapping[str, str]) -> Offsets:
@@ -144,12 +144,12 @@ def seen_from(start: Stored, homes: Mapping[str, str]) -> Offsets:
     A topic that is on another server is another one, even if both servers count the same epoch.
     """
     return {
-        topic: Position(at.seq, ELSEWHERE) if _has_moved(topic, at, start.homes, homes) else at
+        topic: StreamOffset(at.seq, ELSEWHERE) if _has_moved(topic, at, start.homes, homes) else at
         for topic, at in start.offsets.items()
     }
 
 
-def _has_moved(topic: str, at: Position, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+def _has_moved(topic: str, at: StreamOffset, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
     was, is_now = before.get(topic), now.get(topic)
     return bool(was and is_now and was != is_now and at.epoch != NO_EPOCH)
 
@@ -168,10 +168,10 @@ class TopicView:
         return cls(state["topic"], state["epoch"], state["head_seq"], state["earliest_seq"])
 
     @property
-    def end(self) -> Position:
-        return Position(self.head, self.epoch)
+    def end(self) -> StreamOffset:
+        return StreamOffset(self.head, self.epoch)
 
-    def records_between(self, start: Position, end: Position) -> int:
+    def records_between(self, start: StreamOffset, end: StreamOffset) -> int:
         """At most so many records lie there; what is dead at the front costs nothing to pass."""
         begin = start.seq if start.leads_to(end) else ORIGIN
         if end.epoch == self.epoch:
@@ -188,7 +188,7 @@ def advance(start: Offsets, views: Iterable[TopicView], limit: int | None) -> Of
     end = dict(start)
     waiting = {}
     for view in views:
-        at = start.get(view.name, Position(ORIGIN, view.epoch))
+        at = start.get(view.name, StreamOffset(ORIGIN, view.epoch))
         end[view.name] = at
         if at != view.end:
             waiting[view] = view.records_between(at, view.end)
@@ -214,11 +214,11 @@ def _share(room: int, count: int, total: int) -> int:
     return max(room * count // total, min(room, 1))
 
 
-def _forward(view: TopicView, at: Position, count: int) -> Position:
+def _forward(view: TopicView, at: StreamOffset, count: int) -> StreamOffset:
     if not count:
         return at
     begin = at.seq if at.leads_to(view.end) else ORIGIN
-    return Position(max(begin, view.floor - 1) + count, view.epoch)
+    return StreamOffset(max(begin, view.floor - 1) + count, view.epoch)
 
 
 Range = tuple[int, int]

@@ -40,7 +40,7 @@ LAST_MS = 253_402_300_799_999
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerOptions:
     # One address, or several with commas between them.
     url: str
     api_key: str | None = None
@@ -87,11 +87,11 @@ class _OptionReader:
             raise OptionError(f'option "{name}" is empty')
         return value
 
-    def server(self) -> Server:
+    def server(self) -> ServerOptions:
         url = self.text("url")
         if url is None:
             raise self.lacks('option "url" is missing, for example .option("url", "http://127.0.0.1:4000")')
-        return Server(url, self.text("apiKey"), self.parsed("patience", _seconds, PATIENCE_S))
+        return ServerOptions(url, self.text("apiKey"), self.parsed("patience", _seconds, PATIENCE_S))
 
     def lacks(self, what: str) -> OptionError:
         """Without any option it may be a table made with columns: Spark makes that without asking."""
@@ -241,8 +241,8 @@ def _option(name: str, parse: Callable[[str], Any], default: object = None) -> A
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    server: Server
+class SourceOptions:
+    server: ServerOptions
     topics: tuple[str, ...] = _option("subscribe", _names, ())
     pattern: str | None = _option("subscribePattern", _pattern)
     # Where a read begins unless it is told: a stream at the end, everything else at the beginning.
@@ -274,7 +274,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    server: Server
+    server: ServerOptions
     # The target of all rows; without it, each row names its own.
     topic: str | None
     # Name and number of a batch that is to be written once.
@@ -282,12 +282,12 @@ class WriteOptions:
 
 
 _COMMON = ("url", "apiKey", "patience")
-_READ = {one.name: one.metadata for one in fields(ReadOptions) if one.metadata}
+_READ = {one.name: one.metadata for one in fields(SourceOptions) if one.metadata}
 READ = (*_COMMON, *(one["name"] for one in _READ.values()))
 WRITE = (*_COMMON, "topic", "txnAppId", "txnVersion")
 
 
-def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
+def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """`streaming` is None where Spark asks for the schema and does not say yet for what."""
     reader = _OptionReader(options, READ, "read")
     if streaming is not None:
@@ -303,7 +303,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
     given = {attribute: reader.parsed(**how) for attribute, how in _READ.items()}
     given["storage"] = _storage(reader)
     given["starting"] = given["starting"] or Bound("latest" if streaming else "earliest")
-    return ReadOptions(server=server, **given)
+    return SourceOptions(server=server, **given)
 
 
 def _storage(reader: _OptionReader) -> dict[str, str]:
@@ -355,7 +355,9 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(reader.server(), reader.text("topic"), txn)
 
 
-def source_options(server: Server, topics: list[str], pattern: str | None, **more: str) -> dict[str, str]:
+def source_options(
+    server: ServerOptions, topics: list[str], pattern: str | None, **more: str
+) -> dict[str, str]:
     """Options of the Spark source for a choice of topics."""
     chosen = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": pattern or ""}
     return {**server.options, **chosen, **more}

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from pyspark_topics.client import ScanFile, TopicsClient
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED, LossPolicy
-from pyspark_topics.offsets import ORIGIN, Position
-from pyspark_topics.options import ReadOptions
+from pyspark_topics.offsets import ORIGIN, StreamOffset
+from pyspark_topics.options import SourceOptions
 from pyspark_topics.partitions import Pin, ScanFilter, SeqRange, TaskPartition
 from pyspark_topics.rows import ReadSchema
 from topics.client import Refused, TopicsError, Unreachable
@@ -26,14 +26,14 @@ RENEWAL_PATIENCE_S = 1.0
 
 
 def read_task(
-    options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
+    options: SourceOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[pa.RecordBatch]:
     """Read one task of Spark's source, on an executor."""
     return (batch for _, batch in read_ranges(options, schema, chosen, partition))
 
 
 def read_ranges(
-    options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
+    options: SourceOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
     """Each range from its file where that is possible, else from the server."""
     from pyspark_topics.sealed import SegmentReader
@@ -59,7 +59,7 @@ def read_ranges(
 
 
 def _from_both(
-    options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
+    options: SourceOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
     """Read ranges from the log, and what has left the log from the table of an archive."""
     # Loaded where it is needed: tables are read by pipelines, and these read topics.
@@ -131,7 +131,7 @@ class _Cursor:
 
     def __init__(self, wanted: SeqRange) -> None:
         self.at = wanted.start
-        self._end = Position(wanted.to_seq, wanted.epoch)
+        self._end = StreamOffset(wanted.to_seq, wanted.epoch)
 
     @property
     def done(self) -> bool:
@@ -139,7 +139,7 @@ class _Cursor:
 
     def move(self, seq: int) -> None:
         current = self.at.seq if self.at.leads_to(self._end) else ORIGIN
-        self.at = Position(min(max(seq, current), self._end.seq), self._end.epoch)
+        self.at = StreamOffset(min(max(seq, current), self._end.seq), self._end.epoch)
 
 
 class _Stream:

@@ -17,8 +17,8 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_topics.client import TopicsClient
-from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, TopicView
-from pyspark_topics.options import ReadOptions
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, StreamOffset, TopicView
+from pyspark_topics.options import SourceOptions
 from topics.client import Refused, TopicsError
 
 # A task costs tens of milliseconds: below this many records another one does not pay.
@@ -71,7 +71,7 @@ class SeqRange:
     """
 
     topic: str
-    start: Position
+    start: StreamOffset
     to_seq: int
     epoch: int
     # How many records to expect, for sharing out work; nothing else depends on it.
@@ -89,7 +89,7 @@ class SeqRange:
     def unread(self) -> tuple[int, int] | None:
         """From where to where the reader missed the life of the topic that it was in, if that is over."""
         first = self.start.seq + 1
-        is_over = not self.start.leads_to(Position(self.to_seq, self.epoch))
+        is_over = not self.start.leads_to(StreamOffset(self.to_seq, self.epoch))
         return (first, self.unread_to) if is_over and first <= self.unread_to else None
 
 
@@ -115,9 +115,9 @@ def ranges_between(
     """Return the seq ranges between two offsets; a topic that did not move has none."""
     found = []
     for topic, at in sorted(end.items()):
-        begin = start.get(topic, Position(ORIGIN, at.epoch))
+        begin = start.get(topic, StreamOffset(ORIGIN, at.epoch))
         if begin.epoch == NO_EPOCH:  # it did not exist then: nothing was missed
-            begin = Position(ORIGIN, at.epoch)
+            begin = StreamOffset(ORIGIN, at.epoch)
         if begin == at:
             continue
         view = views.get(topic) or TopicView(topic, at.epoch, at.seq, ORIGIN + 1)
@@ -126,7 +126,7 @@ def ranges_between(
     return found
 
 
-def split(ranges: Iterable[SeqRange], options: ReadOptions) -> list[TaskPartition]:
+def split(ranges: Iterable[SeqRange], options: SourceOptions) -> list[TaskPartition]:
     ranges = list(ranges)
     total = sum(one.weight for one in ranges)
     size = _task_size(total, options)
@@ -141,7 +141,7 @@ def split(ranges: Iterable[SeqRange], options: ReadOptions) -> list[TaskPartitio
     return tasks
 
 
-def _task_size(total: int, options: ReadOptions) -> int:
+def _task_size(total: int, options: SourceOptions) -> int:
     """Records per task, as few tasks as the options and the cores allow."""
     if options.min_partitions is not None:
         # Rounded down: packed tighter, the tasks could come out fewer than asked for.
@@ -159,7 +159,7 @@ def _pieces(whole: SeqRange, size: int) -> Iterable[SeqRange]:
     for index in range(1, count + 1):
         end = first + whole.weight * index // count
         yield replace(whole, start=start, to_seq=end, weight=end - reached)
-        start, reached = Position(end, whole.epoch), end
+        start, reached = StreamOffset(end, whole.epoch), end
 
 
 @dataclass(frozen=True)
@@ -220,12 +220,12 @@ class SealedFiles:
 def _cut(wanted: SeqRange, manifest: dict[str, Any]) -> Iterator[SeqRange]:
     at = wanted.start
     live_from = manifest["earliest_seq"]
-    if not at.leads_to(Position(wanted.to_seq, wanted.epoch)) or at.seq + 1 < manifest["loss_line"]:
+    if not at.leads_to(StreamOffset(wanted.to_seq, wanted.epoch)) or at.seq + 1 < manifest["loss_line"]:
         # What is announced to this cursor before its first record; no record lies there.
         end = min(live_from - 1, wanted.to_seq)
         yield replace(wanted, to_seq=end, weight=0)
-        at = Position(end, wanted.epoch)
-    at = Position(max(at.seq, min(live_from - 1, wanted.to_seq)), wanted.epoch)
+        at = StreamOffset(end, wanted.epoch)
+    at = StreamOffset(max(at.seq, min(live_from - 1, wanted.to_seq)), wanted.epoch)
     for run in manifest["runs"]:
         first, last = run["base"], min(run["base"] + run["count"] - 1, wanted.to_seq)
         if last <= at.seq:
@@ -234,15 +234,15 @@ def _cut(wanted: SeqRange, manifest: dict[str, Any]) -> Iterator[SeqRange]:
             break
         if first > at.seq + 1:  # holes, and whatever else is not in a file
             yield _piece(wanted, at.seq, first - 1, None)
-            at = Position(first - 1, wanted.epoch)
+            at = StreamOffset(first - 1, wanted.epoch)
         yield _piece(wanted, at.seq, last, _sealed(manifest, run))
-        at = Position(last, wanted.epoch)
+        at = StreamOffset(last, wanted.epoch)
     if at.seq < wanted.to_seq:
         yield _piece(wanted, at.seq, wanted.to_seq, None)
 
 
 def _piece(wanted: SeqRange, from_seq: int, to_seq: int, run: SealedRun | None) -> SeqRange:
-    start = Position(from_seq, wanted.epoch)
+    start = StreamOffset(from_seq, wanted.epoch)
     return SeqRange(wanted.topic, start, to_seq, wanted.epoch, to_seq - from_seq, run)
 
 
@@ -261,7 +261,7 @@ def _sealed(manifest: dict[str, Any], run: dict[str, Any]) -> SealedRun:
 
 @contextmanager
 def planned(
-    client: TopicsClient, ranges: list[SeqRange], options: ReadOptions
+    client: TopicsClient, ranges: list[SeqRange], options: SourceOptions
 ) -> Iterator[list[TaskPartition]]:
     """Tasks that are done by the end of the block, and their files kept until then."""
     files = SealedFiles(client)
@@ -271,7 +271,7 @@ def planned(
         files.release()
 
 
-def plan(files: SealedFiles, ranges: list[SeqRange], options: ReadOptions) -> list[TaskPartition]:
+def plan(files: SealedFiles, ranges: list[SeqRange], options: SourceOptions) -> list[TaskPartition]:
     home = files.client.home
     from_archive = [one for one in ranges if one.archived_range is not None]
     logged = [one for one in ranges if one.archived_range is None]

@@ -24,7 +24,7 @@ from pyspark.sql import types
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from pyspark_topics.errors import BadRow, OptionError
-from pyspark_topics.options import ReadOptions, WriteOptions
+from pyspark_topics.options import SourceOptions, WriteOptions
 
 EVENT_TS = "event_ts"
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -50,7 +50,7 @@ SCANNED = ("seq", "ts", "node", "tag", "data", "meta")
 RECORD, TOMBSTONE = "record", "tombstone"
 
 
-def column_names(options: ReadOptions) -> tuple[str, ...]:
+def column_names(options: SourceOptions) -> tuple[str, ...]:
     """Loss columns belong to loss rows: they are there if and only if such rows can come."""
     names = options.columns or RECORD_COLUMNS
     for name in names:
@@ -66,7 +66,7 @@ def column_names(options: ReadOptions) -> tuple[str, ...]:
     return (*records, *LOSS_COLUMNS, *own_time) if options.loss == "rows" else (*records, *own_time)
 
 
-def spark_schema(options: ReadOptions) -> StructType:
+def spark_schema(options: SourceOptions) -> StructType:
     return StructType([StructField(name, _TYPES[name][0], True) for name in column_names(options)])
 
 
@@ -77,7 +77,7 @@ class ReadSchema:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, schema: StructType, options: ReadOptions) -> Self:
+    def of(cls, schema: StructType, options: SourceOptions) -> Self:
         """From the schema Spark reads with: ours, or one the user gave with `.schema(...)`."""
         offered = {field.name: field.dataType for field in spark_schema(options).fields}
         for field in schema.fields:

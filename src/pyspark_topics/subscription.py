@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError
-from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Bound, Position, TopicView
-from pyspark_topics.options import ReadOptions
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Bound, StreamOffset, TopicView
+from pyspark_topics.options import SourceOptions
 
 
 def subscribed(
-    client: TopicsClient, options: ReadOptions, *, patient: bool = True
+    client: TopicsClient, options: SourceOptions, *, patient: bool = True
 ) -> tuple[dict[str, TopicView], list[str]]:
     """The topics of this read as they are now, and those that were named and do not exist."""
     names: Iterable[str] | None = options.topics
@@ -39,7 +39,7 @@ def _time_for(view: TopicView, one: int | None, each: dict[str, int] | None, opt
     return each[view.name]
 
 
-def start_of(client: TopicsClient, view: TopicView, options: ReadOptions) -> Position:
+def start_of(client: TopicsClient, view: TopicView, options: SourceOptions) -> StreamOffset:
     since = _time_for(view, options.starting_ts, options.starting_times, "startingOffsetsByTimestamp")
     if since is None:
         at = _at_bound(view, options.starting, "startingOffsets")
@@ -52,7 +52,7 @@ def start_of(client: TopicsClient, view: TopicView, options: ReadOptions) -> Pos
             )
         return at
     if view.floor > view.head:  # nothing is left to tell by, and what was lost may have been of that time
-        return Position(ORIGIN, view.epoch)
+        return StreamOffset(ORIGIN, view.epoch)
     first = _first_since(client, view, since)
     if first is None:
         by_topic = options.starting_times is not None
@@ -64,10 +64,10 @@ def start_of(client: TopicsClient, view: TopicView, options: ReadOptions) -> Pos
             )
         return view.end
     # Records lost at the front may have been of that time: start where they are announced.
-    return Position(ORIGIN if first <= view.floor else first - 1, view.epoch)
+    return StreamOffset(ORIGIN if first <= view.floor else first - 1, view.epoch)
 
 
-def start_of_missing(name: str, options: ReadOptions) -> Position:
+def start_of_missing(name: str, options: SourceOptions) -> StreamOffset:
     """A topic that is not there yet is read from its beginning; a place in a life that ended is kept."""
     seq = options.starting.seqs.get(name, ORIGIN)
     epoch = options.starting.epochs.get(name, NO_EPOCH)
@@ -76,26 +76,26 @@ def start_of_missing(name: str, options: ReadOptions) -> Position:
             f'option "startingOffsets" is {seq} for topic "{name}", which does not exist: give "earliest" to '
             "wait for it, or correct the name"
         )
-    return Position(seq, epoch)
+    return StreamOffset(seq, epoch)
 
 
-def end_of(client: TopicsClient, view: TopicView, options: ReadOptions) -> Position:
+def end_of(client: TopicsClient, view: TopicView, options: SourceOptions) -> StreamOffset:
     until = _time_for(view, options.ending_ts, options.ending_times, "endingOffsetsByTimestamp")
     if until is None:
         at = _at_bound(view, options.ending, "endingOffsets")
-        return Position(min(at.seq, view.head), view.epoch)
+        return StreamOffset(min(at.seq, view.head), view.epoch)
     first = _first_since(client, view, until)
-    return view.end if first is None else Position(first - 1, view.epoch)
+    return view.end if first is None else StreamOffset(first - 1, view.epoch)
 
 
-def _at_bound(view: TopicView, bound: Bound, option: str) -> Position:
+def _at_bound(view: TopicView, bound: Bound, option: str) -> StreamOffset:
     seq = bound.seqs.get(view.name)
     if seq is not None:
-        return Position(seq, bound.epochs.get(view.name, view.epoch))
+        return StreamOffset(seq, bound.epochs.get(view.name, view.epoch))
     word = bound.word_for(view.name)
     if not word:
         raise OptionError(f'option "{option}" says nothing about topic "{view.name}"')
-    return view.end if word == "latest" else Position(ORIGIN, view.epoch)
+    return view.end if word == "latest" else StreamOffset(ORIGIN, view.epoch)
 
 
 def _first_since(client: TopicsClient, view: TopicView, ts: int) -> int | None:

@@ -96,7 +96,11 @@ RECOVERY = "recovery: only while the server starts"
 FREE = (FIXED, REQUEST, RECORDS, RECOVERY)
 
 COLLECTIONS = {
-    "codec/append_body.py": {"Columns.data_lens": REQUEST, "Columns.nodes": REQUEST, "Columns.tags": REQUEST},
+    "codec/append_body.py": {
+        "RecordColumns.data_lens": REQUEST,
+        "RecordColumns.nodes": REQUEST,
+        "RecordColumns.tags": REQUEST,
+    },
     "codec/large_json.py": {
         "Cut.pieces": "size of a body",
         "_Cutter._around": "size of a body",
@@ -327,7 +331,7 @@ COLLECTIONS = {
         "SegmentPurge.files": RECORDS,
         "SegmentPurge._emptied": RECORDS,
     },
-    "ops/restore.py": {"Wanted.heads": FIXED},
+    "ops/restore.py": {"RestoreRequest.heads": FIXED},
     "log/core.py": {
         "Core.by_name": "max_topics",
         "Core.by_id": "max_topics",
@@ -347,14 +351,14 @@ COLLECTIONS = {
         "PackedEnds._borders": "records in memory",
     },
     "log/read/buckets.py": {"Bucket.missing": FIXED},
-    "log/read/scan.py": {"_Walk.parts": REQUEST},
+    "log/read/scan.py": {"_ScanWalk.parts": REQUEST},
     "log/recover/lost_frames.py": {
         "LostFrames._head_uncertain": RECOVERY,
         "LostFrames._config_uncertain": RECOVERY,
         "LostFrames._closed": RECOVERY,
     },
     "log/recover/reload.py": {"Reload._unsealed_dead": RECOVERY},
-    "log/recover/replay.py": {"Replay._dropped": RECOVERY},
+    "log/recover/replay.py": {"JournalReplay._dropped": RECOVERY},
     "log/remove/ledger.py": {
         "Ledger.firsts": "ranges of a ledger",
         "Ledger.lasts": "ranges of a ledger",

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines import Archive, Audit
 from pyspark_topics.pipelines.context import Pipeline
 from pyspark_topics.pipelines.declaration import from_table
@@ -73,7 +73,7 @@ def pipelines(spark: SparkSession, url: str, topic: str, table: str, state: str)
     }
     facts = {}
     for name, one in steps.items():
-        runner = Runner(Server(url), Path(state), lambda: spark, _Unseen(), once=True)
+        runner = Runner(ServerOptions(url), Path(state), lambda: spark, _Unseen(), once=True)
         outcome = runner.run({name: one})[name]
         facts[name] = {"ok": outcome.ok, **outcome.facts}
     return facts
@@ -82,7 +82,9 @@ def pipelines(spark: SparkSession, url: str, topic: str, table: str, state: str)
 def pipeline(spark: SparkSession, url: str, state: str, settings: dict[str, Any]) -> Any:
     """One, as a file declares it, up to the heads of now."""
     one = from_table({"pipeline": {"it": settings}}).pipelines["it"]
-    outcome = Runner(Server(url), Path(state), lambda: spark, _Unseen(), once=True).run({"it": one})["it"]
+    outcome = Runner(ServerOptions(url), Path(state), lambda: spark, _Unseen(), once=True).run({"it": one})[
+        "it"
+    ]
     return {"ok": outcome.ok, **outcome.facts}
 
 

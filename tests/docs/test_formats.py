@@ -17,7 +17,7 @@ import pytest
 from topics import codec
 from topics.codec.stored import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.flow.cursors import Cursors
-from topics.flow.kept_cursors import Cursor
+from topics.flow.kept_cursors import StoredCursor
 from topics.flow.pipelines import Pipelines, Report
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.loss_journal import LossJournal
@@ -43,9 +43,9 @@ from topics.log.remove import ledger
 from topics.log.remove.ledger import MAX_STRETCHES
 from topics.log.run import HotColumns
 from topics.log.seal.sealer import SHARED_RUNS
-from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicKeysState
 from topics.log.write.all_keys import AllKeys
-from topics.log.write.all_keys import TopicState as KeysOfTopic
+from topics.log.write.all_keys import TopicKeysState as KeysOfTopic
 from topics.ops import backup_directory as backups
 from topics.ops.restore import STAGING
 from topics.storage import (
@@ -252,7 +252,7 @@ ARRAYS = {
     "piece": routers.CopyRange,
     "carried": routers.CarriedRows,
     "losses": LossState,
-    "cursor": Cursor,
+    "cursor": StoredCursor,
     "report": Report,
     "commit": Commit,
     "owned commit": OwnedCommit,
@@ -385,7 +385,7 @@ def test_segment_columns(written: Path) -> None:
 
 def test_snapshot_fields() -> None:
     text = section("Snapshot")
-    for struct in (TopicState, RunState):
+    for struct in (TopicKeysState, RunState):
         listed = ", ".join(f"`{name}`" for name in struct.__struct_fields__)
         assert listed in text.replace("\n", " ")
     assert len(SnapshotState.__struct_fields__) == 7

@@ -12,7 +12,7 @@ from topics.core.errors import ApiError, WritesOff
 from topics.flow import cursors as cursors_module
 from topics.flow import kept_cursors as kept_module
 from topics.flow.cursors import Cursors
-from topics.flow.kept_cursors import Cursor
+from topics.flow.kept_cursors import StoredCursor
 from topics.log.lifecycle import drop_topic
 
 
@@ -23,9 +23,11 @@ class CursorLab(Lab):
         self.cursors = Cursors(self.engine)
         self.engine.register(self.cursors)
 
-    def set(self, consumer: str, seq: int, epoch: int | None = None, name: str = "a") -> tuple[Cursor, bool]:
+    def set(
+        self, consumer: str, seq: int, epoch: int | None = None, name: str = "a"
+    ) -> tuple[StoredCursor, bool]:
         topic = self.topic(name)
-        found: tuple[Cursor, bool] = self.commit(
+        found: tuple[StoredCursor, bool] = self.commit(
             lambda done, fail: self.cursors.put(
                 topic, consumer, seq, epoch, lambda cursor, created: done((cursor, created)), fail
             )

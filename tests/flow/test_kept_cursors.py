@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from topics.flow import kept_cursors as module
-from topics.flow.kept_cursors import Cursor, KeptCursors
+from topics.flow.kept_cursors import KeptCursors, StoredCursor
 
 
-def cursor(consumer: str) -> Cursor:
-    return Cursor(consumer, 1, 1, 1)
+def cursor(consumer: str) -> StoredCursor:
+    return StoredCursor(consumer, 1, 1, 1)
 
 
 def test_each_that_is_left_behind_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.support import raw_request
 from topics.core.errors import ConfigError
 from topics.core.settings import Settings
 from topics.http.admission import readiness
-from topics.http.app import Application, _Stopped
+from topics.http.app import Application, _ServerStopped
 from topics.log.recover.recovery import Recovery
 
 
@@ -264,7 +264,7 @@ def test_those_that_wait_when_the_server_stops_are_told(early: Callable[..., Ear
             head = await reader.readuntil(b"\r\n\r\n")
             assert b" 503 " in head
             assert b"shutting_down" in await reader.read()
-            with pytest.raises(_Stopped):
+            with pytest.raises(_ServerStopped):
                 await server.end_recovery()
             server.forget_recovery()
 

@@ -16,7 +16,7 @@ from topics.core.settings import Settings
 from topics.engine.node import Node, State
 from topics.http.app import Application
 from topics.log.recover.recovery import Recovery
-from topics.log.recover.replay import Replay
+from topics.log.recover.replay import JournalReplay
 from topics.storage.filesystem import Filesystem
 
 
@@ -86,7 +86,7 @@ def test_a_clean_stop_leaves_nothing_to_replay(
     server.stop()
     node = Node(Settings(data_dir=str(tmp_path / "data")))
     replayed: list[object] = []
-    monkeypatch.setattr(Replay, "take", lambda _, frame: replayed.append(frame))
+    monkeypatch.setattr(JournalReplay, "take", lambda _, frame: replayed.append(frame))
     node.recover()
     assert node.engine.require("t").head == 5000
     assert replayed == []

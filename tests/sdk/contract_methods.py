@@ -18,7 +18,7 @@ from tests.support import Answer
 from topics import AsyncTopics, Draft, LeaseLost, Refused, Topics
 from topics.client.operations.queueing import ERROR_BYTES
 from topics.client.operations.settings import resolved
-from topics.client.wire.effects import Exchange, Operation, Request, Response
+from topics.client.wire.effects import Operation, Response, RoundTrip, WireRequest
 
 MAX_RECORDS = 10_000
 # How rows of lists are told apart, and what of them may change between two looks: time passes, routers copy.
@@ -85,9 +85,9 @@ class Surface:
         result = call(self.client)
         return list(result) if hasattr(result, "__next__") else result
 
-    def exchange(self, request: Request) -> Response:
+    def exchange(self, request: WireRequest) -> Response:
         def once() -> Operation[Response]:
-            return (yield Exchange(request))
+            return (yield RoundTrip(request))
 
         result: Response = self.run(lambda client: client._io.run(once()))
         return result
@@ -304,7 +304,7 @@ class Methods:
         most, lease_ms, node = body.get("max", 1), body.get("lease_ms"), body.get("node")
         if not _is_count(most) or not (lease_ms is None or _is_count(lease_ms)) or not node:
             return None
-        state = self.surface.exchange(Request(method="GET", target=f"/v0/topics/{name}?touch=false"))
+        state = self.surface.exchange(WireRequest(method="GET", target=f"/v0/topics/{name}?touch=false"))
         self.surface.heard.clear()
         if state.status != 200 or json.loads(state.body)["config"]["type"] != "queue":
             return None

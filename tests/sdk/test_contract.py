@@ -24,7 +24,7 @@ from tests.contract.test_topics import listed  # noqa: F401
 from tests.sdk.contract_methods import Methods
 from tests.support import Answer
 from topics import Loss, Lost, Record, Restarted
-from topics.client.wire.effects import Request
+from topics.client.wire.effects import WireRequest
 
 MODULES = ("test_tombstones", "test_watermarks", "test_node_filter", "test_delete")
 LONGER = (
@@ -102,7 +102,9 @@ class SdkClient(Client):
         given = dict(headers or {})
         kind = given.pop("Content-Type", "application/json")
         response = self._methods.surface.exchange(
-            Request(method=method, target=path, body=body, content_type=kind, headers=tuple(given.items()))
+            WireRequest(
+                method=method, target=path, body=body, content_type=kind, headers=tuple(given.items())
+            )
         )
         return Answer(response.status, response.headers, response.body)
 

@@ -17,8 +17,8 @@ from pyspark_topics.batch import BatchReader
 from pyspark_topics.errors import LossRefused, OptionError
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.micro_batch_stream import StreamReader
-from pyspark_topics.offsets import Offsets, Position
-from pyspark_topics.options import ReadOptions, parse_read
+from pyspark_topics.offsets import Offsets, StreamOffset
+from pyspark_topics.options import SourceOptions, parse_read
 from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition, ranges_between
 from pyspark_topics.pipelines.archive import Target, write_task
 from pyspark_topics.pipelines.lake import Lake
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 COLUMNS = "topic,seq,ts,node,tag,data,meta"
 
 
-def options(server: Server, topic: str, *, streaming: bool = False, **more: str) -> ReadOptions:
+def options(server: Server, topic: str, *, streaming: bool = False, **more: str) -> SourceOptions:
     return parse_read({"url": server.url, "subscribe": topic, **more}, streaming=streaming)
 
 
@@ -45,7 +45,7 @@ class Archive:
         state = self.server.state(self.topic)
         at = self.lake.position(self.topic)
         since: Offsets = {} if at is None else {self.topic: at}
-        end = {self.topic: Position(seq, state["epoch"])}
+        end = {self.topic: StreamOffset(seq, state["epoch"])}
         reading = options(self.server, self.topic, columns=COLUMNS, direct="never")
         target = Target(self.lake.location, self.lake.columns, PLAIN, 1 << 20)
         part = TaskPartition(ranges_between(since, end, {}))
@@ -284,7 +284,7 @@ def test_what_is_trimmed_in_the_middle_of_a_scan_comes_from_the_table(archive: A
     everything = pa.Table.from_batches(batch for task in tasks for batch in read_all(plain, task))
     archive.up_to(6)
     epoch = archive.server.state(archive.topic)["epoch"]
-    wanted = SeqRange(archive.topic, Position(0, epoch), 10, epoch)
+    wanted = SeqRange(archive.topic, StreamOffset(0, epoch), 10, epoch)
     with chosen.server.client() as client:
         reader = UnionReader(client, chosen, schema, LossPolicy("rows", schema), ScanFilter())
         # The scan had delivered three when the others went, and two more were deleted by somebody.
@@ -311,7 +311,7 @@ def test_what_a_filter_leaves_out_is_asked_for_once_a_batch(
     assert len(asked) <= 2, "the log was read in one batch; its end is asked for by itself"
 
 
-def read_all(chosen: ReadOptions, task: TaskPartition) -> list[pa.RecordBatch]:
+def read_all(chosen: SourceOptions, task: TaskPartition) -> list[pa.RecordBatch]:
     return list(BatchReader(chosen, spark_schema(chosen)).read(task))
 
 

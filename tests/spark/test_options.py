@@ -4,12 +4,12 @@ import pytest
 
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound
-from pyspark_topics.options import READ, ReadOptions, parse_read, parse_write
+from pyspark_topics.options import READ, SourceOptions, parse_read, parse_write
 
 BASE = {"url": "http://127.0.0.1:4000", "subscribe": "a"}
 
 
-def read(**extra: str) -> ReadOptions:
+def read(**extra: str) -> SourceOptions:
     return parse_read({**BASE, **extra}, streaming=False)
 
 

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_topics.offsets import NO_EPOCH, Position, TopicView
-from pyspark_topics.options import ReadOptions, parse_read
+from pyspark_topics.offsets import NO_EPOCH, StreamOffset, TopicView
+from pyspark_topics.options import SourceOptions, parse_read
 from pyspark_topics.partitions import SeqRange, TaskPartition, ranges_between, split
 
 
-def options(**extra: object) -> ReadOptions:
+def options(**extra: object) -> SourceOptions:
     texts = {name: str(value) for name, value in extra.items()}
     return parse_read({"url": "http://x", "subscribe": "a", **texts}, streaming=False)
 
 
 def whole(topic: str, start: int, end: int) -> SeqRange:
-    return SeqRange(topic, Position(start, 1), end, 1, end - start)
+    return SeqRange(topic, StreamOffset(start, 1), end, 1, end - start)
 
 
 def pieces(tasks: list[TaskPartition], topic: str) -> list[tuple[int, int]]:
@@ -52,23 +52,23 @@ def test_a_handful_of_records_from_many_topics_is_one_task() -> None:
 def test_a_dead_front_stays_with_the_first_piece() -> None:
     """Its loss is announced once, and not cut where pieces happen to meet."""
     views = {"a": TopicView("a", 1, 200, 101)}
-    ranges = ranges_between({"a": Position(0, 1)}, {"a": Position(200, 1)}, views)
+    ranges = ranges_between({"a": StreamOffset(0, 1)}, {"a": StreamOffset(200, 1)}, views)
     tasks = split(ranges, options(minPartitions=2))
     assert pieces(tasks, "a") == [(0, 150), (150, 200)]
 
 
 def test_topics_that_stand_still_have_no_range() -> None:
-    at = {"a": Position(5, 1)}
+    at = {"a": StreamOffset(5, 1)}
     assert ranges_between(at, at, {}) == []
     assert split([], options()) == []
 
 
 def test_a_start_in_an_earlier_life_is_kept_so_that_it_can_be_announced() -> None:
-    (one,) = ranges_between({"a": Position(9, 1)}, {"a": Position(9, 2)}, {})
-    assert (one.start, one.to_seq, one.epoch) == (Position(9, 1), 9, 2)
+    (one,) = ranges_between({"a": StreamOffset(9, 1)}, {"a": StreamOffset(9, 2)}, {})
+    assert (one.start, one.to_seq, one.epoch) == (StreamOffset(9, 1), 9, 2)
 
 
-@pytest.mark.parametrize("start", [{}, {"a": Position(0, NO_EPOCH)}])
-def test_a_topic_that_did_not_exist_was_not_missed(start: dict[str, Position]) -> None:
-    (one,) = ranges_between(start, {"a": Position(4, 3)}, {})
-    assert one.start == Position(0, 3)
+@pytest.mark.parametrize("start", [{}, {"a": StreamOffset(0, NO_EPOCH)}])
+def test_a_topic_that_did_not_exist_was_not_missed(start: dict[str, StreamOffset]) -> None:
+    (one,) = ranges_between(start, {"a": StreamOffset(4, 3)}, {})
+    assert one.start == StreamOffset(0, 3)

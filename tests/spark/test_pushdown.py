@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_topics.batch import Narrowing
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.options import parse_read
 
 SEQ, TS, TAG, NODE = ("seq",), ("ts",), ("tag",), ("node",)
@@ -46,12 +46,12 @@ def narrowed(*filters: Filter) -> Narrowing:
     ],
 )
 def test_seq(filters: list[Filter], expected: tuple[int, int]) -> None:
-    start, end = narrowed(*filters).between(Position(2, 1), Position(20, 1))
+    start, end = narrowed(*filters).between(StreamOffset(2, 1), StreamOffset(20, 1))
     assert (start.seq, end.seq) == expected
 
 
 def test_a_start_that_has_to_be_announced_stays() -> None:
-    ends = Position(90, 1), Position(20, 2)
+    ends = StreamOffset(90, 1), StreamOffset(20, 2)
     assert narrowed(GreaterThan(SEQ, 10)).between(*ends) == ends
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_topics import partitions
 from pyspark_topics.client import Client
-from pyspark_topics.offsets import ORIGIN, Position
+from pyspark_topics.offsets import ORIGIN, StreamOffset
 from pyspark_topics.options import parse_read
 from pyspark_topics.partition_reader import read_ranges
 from pyspark_topics.partitions import ScanFilter, SealedFiles, SeqRange, TaskPartition, plan
@@ -61,8 +61,8 @@ class Reader:
         self._client = Client(server.url)
         self._files = SealedFiles(self._client)
         state = server.state(topic)
-        end = Position(state["head_seq"], state["epoch"])
-        whole = SeqRange(topic, Position(ORIGIN, end.epoch), end.seq, end.epoch, end.seq)
+        end = StreamOffset(state["head_seq"], state["epoch"])
+        whole = SeqRange(topic, StreamOffset(ORIGIN, end.epoch), end.seq, end.epoch, end.seq)
         self.tasks = plan(self._files, [whole], self._options)
 
     @property

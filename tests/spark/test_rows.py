@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import BadRow, OptionError
-from pyspark_topics.options import Server, WriteOptions
+from pyspark_topics.options import ServerOptions, WriteOptions
 from pyspark_topics.rows import SinkRows
 
 # Spark parses the column lists of these tests.
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 def rows(ddl: str, topic: str | None = "t") -> SinkRows:
-    return SinkRows.of(StructType.fromDDL(ddl), WriteOptions(Server("http://x"), topic))
+    return SinkRows.of(StructType.fromDDL(ddl), WriteOptions(ServerOptions("http://x"), topic))
 
 
 def rendered(ddl: str, values: list[object], kind: pa.DataType) -> list[str]:

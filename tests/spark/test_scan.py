@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_topics.client import Client
 from pyspark_topics.loss import LossPolicy
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.partition_reader import ScanReader
 from pyspark_topics.partitions import ScanFilter, SeqRange
 from pyspark_topics.rows import ReadSchema
@@ -25,19 +25,21 @@ SCHEMA = ReadSchema(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason
 SinkRows = list[dict[str, Any]]
 
 
-def batches(url: str, topic: str, start: Position, end: Position, **extra: Any) -> Iterator[pa.RecordBatch]:
+def batches(
+    url: str, topic: str, start: StreamOffset, end: StreamOffset, **extra: Any
+) -> Iterator[pa.RecordBatch]:
     with Client(url, **extra) as client:
         reader = ScanReader(client, SCHEMA, LossPolicy("rows", SCHEMA), ScanFilter())
         yield from reader.read(SeqRange(topic, start, end.seq, end.epoch))
 
 
-def rows(url: str, topic: str, start: Position, end: Position, **extra: Any) -> SinkRows:
+def rows(url: str, topic: str, start: StreamOffset, end: StreamOffset, **extra: Any) -> SinkRows:
     return [row for batch in batches(url, topic, start, end, **extra) for row in batch.to_pylist()]
 
 
-def whole(server: Server, topic: str) -> tuple[Position, Position]:
+def whole(server: Server, topic: str) -> tuple[StreamOffset, StreamOffset]:
     state = server.state(topic)
-    return Position(0, state["epoch"]), Position(state["head_seq"], state["epoch"])
+    return StreamOffset(0, state["epoch"]), StreamOffset(state["head_seq"], state["epoch"])
 
 
 def seqs(found: SinkRows) -> list[int]:
@@ -78,7 +80,7 @@ def test_one_that_breaks_off_for_ever_is_given_up(server: Server, large: str, ta
 def test_a_wrong_key_is_refused_with_a_hint(start_server: Callable[..., Server]) -> None:
     server = start_server(TOPICS_API_KEYS="right")
     with pytest.raises(Refused, match="give a valid key"):
-        rows(server.url, "t", Position(0, 1), Position(1, 1), api_key="wrong")
+        rows(server.url, "t", StreamOffset(0, 1), StreamOffset(1, 1), api_key="wrong")
 
 
 LONG = 40_000
@@ -140,7 +142,7 @@ def test_a_range_that_lies_wholly_behind_the_loss_line_is_one_gap(server: Server
     server.configure(topic, cap_records=2)
     server.append(topic, *range(9))
     epoch = server.state(topic)["epoch"]
-    assert gaps(rows(server.url, topic, Position(1, epoch), Position(4, epoch))) == [(2, 4, "cap")]
+    assert gaps(rows(server.url, topic, StreamOffset(1, epoch), StreamOffset(4, epoch))) == [(2, 4, "cap")]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -155,7 +157,8 @@ def test_rows_equal_what_diff_returns_however_the_range_is_cut(server: Server, t
     assert gaps(found) == [(gap["gap_from"], gap["gap_to"], gap["reason"]) for gap in lost]
     cuts = sorted({0, end.seq, *(dice.randrange(end.seq + 1) for _ in range(4))})
     pieces = [
-        rows(server.url, topic, Position(a, end.epoch), Position(b, end.epoch)) for a, b in pairwise(cuts)
+        rows(server.url, topic, StreamOffset(a, end.epoch), StreamOffset(b, end.epoch))
+        for a, b in pairwise(cuts)
     ]
     joined = [row for piece in pieces for row in piece]
     assert [(r["seq"], r["tag"], r["data"]) for r in joined if r["kind"] == "record"] == expected

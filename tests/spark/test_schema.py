@@ -6,14 +6,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import OptionError
-from pyspark_topics.options import ReadOptions, parse_read
+from pyspark_topics.options import SourceOptions, parse_read
 from pyspark_topics.rows import ReadSchema, spark_schema
 
 RECORD_COLUMNS = ["topic", "seq", "ts", "node", "tag", "data", "meta", "event_ts"]
 LOSS_COLUMNS = ["kind", "gap_from", "gap_to", "reason"]
 
 
-def options(**extra: str) -> ReadOptions:
+def options(**extra: str) -> SourceOptions:
     return parse_read({"url": "http://x", "subscribe": "a", **extra}, streaming=False)
 
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_topics import writer
 from pyspark_topics.client import Client
 from pyspark_topics.errors import BadRow
-from pyspark_topics.options import Server, WriteOptions
+from pyspark_topics.options import ServerOptions, WriteOptions
 from pyspark_topics.rows import SinkRows
 from pyspark_topics.writer import Staged, Stager, gathered, joined, send
 from tests.support import ServerProcess
@@ -34,7 +34,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Part]:
     return parts
 
 
-OPTIONS = WriteOptions(Server("http://127.0.0.1:1"), "t")
+OPTIONS = WriteOptions(ServerOptions("http://127.0.0.1:1"), "t")
 
 
 def test_few_rows_are_one_part(sent: list[Part]) -> None:
@@ -95,7 +95,7 @@ def test_a_row_that_is_refused_is_counted_over_all_batches(
     good = {"data": "1", "tag": "t", "meta": "{}"}
     batches = [pa.RecordBatch.from_pylist([good, good]), pa.RecordBatch.from_pylist([good, good | bad, good])]
     with pytest.raises(BadRow, match=f'for topic "t", partition 4, row 4: {says}'):
-        send(WriteOptions(Server(server.url), "t"), Staged("counted", partition=4), batches)
+        send(WriteOptions(ServerOptions(server.url), "t"), Staged("counted", partition=4), batches)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from pyspark_topics.client import Client
 from pyspark_topics.errors import OptionError
-from pyspark_topics.offsets import Position, TopicView
-from pyspark_topics.options import ReadOptions, parse_read
+from pyspark_topics.offsets import StreamOffset, TopicView
+from pyspark_topics.options import SourceOptions, parse_read
 from pyspark_topics.subscription import end_of, start_of, start_of_missing, subscribed
 from topics.client import Refused
 
@@ -38,7 +38,7 @@ class Described(Client):
         return {"topic": name, "epoch": 7, "head_seq": 20, "earliest_seq": 5}
 
 
-def options(**more: object) -> ReadOptions:
+def options(**more: object) -> SourceOptions:
     chosen = {"subscribe": "orders"} if "subscribePattern" not in more else {}
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in more.items()}
     return parse_read({"url": "http://x", **chosen, **texts}, streaming=False)
@@ -62,24 +62,24 @@ def test_a_topic_that_may_not_be_seen_is_not_taken_for_missing() -> None:
 @pytest.mark.parametrize(
     ("start", "at"),
     [
-        ("earliest", Position(0, 7)),
-        ("latest", Position(20, 7)),
-        ({"orders": 9}, Position(9, 7)),
-        ({"orders": {"seq": 9, "epoch": 6}}, Position(9, 6)),
-        ({"orders": -2}, Position(0, 7)),
-        ({"orders": 20}, Position(20, 7)),
-        ({"orders": {"seq": 90, "epoch": 6}}, Position(90, 6)),
+        ("earliest", StreamOffset(0, 7)),
+        ("latest", StreamOffset(20, 7)),
+        ({"orders": 9}, StreamOffset(9, 7)),
+        ({"orders": {"seq": 9, "epoch": 6}}, StreamOffset(9, 6)),
+        ({"orders": -2}, StreamOffset(0, 7)),
+        ({"orders": 20}, StreamOffset(20, 7)),
+        ({"orders": {"seq": 90, "epoch": 6}}, StreamOffset(90, 6)),
     ],
 )
-def test_starts(start: object, at: Position) -> None:
+def test_starts(start: object, at: StreamOffset) -> None:
     assert start_of(Described(), VIEW, options(startingOffsets=start)) == at
 
 
 def test_a_place_in_a_topic_that_does_not_exist_is_refused_unless_it_is_one_of_an_earlier_life() -> None:
     for waits in ("earliest", "latest", {"later": 0}, {"later": -1}):
-        assert start_of_missing("later", options(startingOffsets=waits)) == Position(0, 0)
+        assert start_of_missing("later", options(startingOffsets=waits)) == StreamOffset(0, 0)
     earlier = options(startingOffsets={"later": {"seq": 41, "epoch": 7}})
-    assert start_of_missing("later", earlier) == Position(41, 7)
+    assert start_of_missing("later", earlier) == StreamOffset(41, 7)
     with pytest.raises(OptionError, match='is 41 for topic "later", which does not exist'):
         start_of_missing("later", options(startingOffsets={"later": 41}))
 
@@ -92,7 +92,7 @@ def test_a_start_above_the_head_names_both_numbers(start: object) -> None:
 
 @pytest.mark.parametrize(("end", "at"), [("latest", 20), ({"orders": 9}, 9), ({"orders": 90}, 20)])
 def test_ends_are_not_behind_the_head(end: object, at: int) -> None:
-    assert end_of(Described(), VIEW, options(endingOffsets=end)) == Position(at, 7)
+    assert end_of(Described(), VIEW, options(endingOffsets=end)) == StreamOffset(at, 7)
 
 
 def test_a_topic_that_was_left_out_is_named() -> None:
@@ -113,20 +113,20 @@ class Timed(Described):
 
 def test_times_may_be_given_by_topic() -> None:
     at = {"startingOffsetsByTimestamp": {"orders": 9}, "endingOffsetsByTimestamp": {"orders": 12}}
-    assert start_of(Timed(), VIEW, options(**at)) == Position(8, 7)
-    assert end_of(Timed(), VIEW, options(**at)) == Position(11, 7)
+    assert start_of(Timed(), VIEW, options(**at)) == StreamOffset(8, 7)
+    assert end_of(Timed(), VIEW, options(**at)) == StreamOffset(11, 7)
     late = {
         "startingOffsetsByTimestamp": {"orders": "1970-01-02"},
         "endingOffsetsByTimestamp": {"orders": 99},
     }
     with pytest.raises(OptionError, match='is 86400000 for topic "orders", which has no record of that time'):
         start_of(Timed(), VIEW, options(**late))
-    assert end_of(Timed(), VIEW, options(**late)) == Position(20, 7)
+    assert end_of(Timed(), VIEW, options(**late)) == StreamOffset(20, 7)
     one_for_all = options(startingTimestamp="9000", startingOffsetsByTimestampStrategy="error")
     with pytest.raises(OptionError, match='"startingTimestamp" is 9000 for topic'):
         start_of(Timed(), VIEW, one_for_all)
     latest = options(**late, startingOffsetsByTimestampStrategy="latest")
-    assert start_of(Timed(), VIEW, latest) == Position(20, 7)
+    assert start_of(Timed(), VIEW, latest) == StreamOffset(20, 7)
     other = options(startingOffsetsByTimestamp={"other": 9})
     with pytest.raises(OptionError, match='"startingOffsetsByTimestamp" says nothing about topic "orders"'):
         start_of(Timed(), VIEW, other)
@@ -134,5 +134,5 @@ def test_times_may_be_given_by_topic() -> None:
 
 def test_a_time_in_a_topic_without_records_is_its_beginning_and_its_end() -> None:
     empty = TopicView("orders", 7, 20, 21)
-    assert start_of(Described(), empty, options(startingTimestamp="2020-01-01")) == Position(0, 7)
-    assert end_of(Described(), empty, options(endingTimestamp="2020-01-01")) == Position(20, 7)
+    assert start_of(Described(), empty, options(startingTimestamp="2020-01-01")) == StreamOffset(0, 7)
+    assert end_of(Described(), empty, options(endingTimestamp="2020-01-01")) == StreamOffset(20, 7)

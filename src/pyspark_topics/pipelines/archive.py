@@ -23,7 +23,7 @@ from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.micro_batch_stream import publish_cursors
 from pyspark_topics.offsets import Offsets, TopicView, advance
-from pyspark_topics.options import ReadOptions, parse_read, source_options
+from pyspark_topics.options import SourceOptions, parse_read, source_options
 from pyspark_topics.partition_reader import read_ranges
 from pyspark_topics.partitions import (
     SMALLEST_TASK,
@@ -141,7 +141,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             archiver.run()
         return Outcome(facts={"table": archiver.lake.path, "records": archiver.records})
 
-    def _refuse_missing(self, client: TopicsClient, options: ReadOptions, context: Context) -> None:
+    def _refuse_missing(self, client: TopicsClient, options: SourceOptions, context: Context) -> None:
         """Before there is a table: what is refused leaves nothing behind."""
         _, missing = subscribed(client, options)
         where = location(self.table, context.storage)
@@ -185,7 +185,7 @@ class Written:
 class _Archiver:
     settings: Archive
     context: Context
-    options: ReadOptions
+    options: SourceOptions
     client: TopicsClient
     lake: Lake
     records: int = 0
@@ -279,7 +279,7 @@ class _Archiver:
         standing = {topic: self.lake.position(topic) for topic in self._at}
         self._at = {topic: at for topic, at in standing.items() if at is not None}
 
-    def _write(self, tasks: list[TaskPartition], options: ReadOptions) -> list[Written]:
+    def _write(self, tasks: list[TaskPartition], options: SourceOptions) -> list[Written]:
         """Nothing for a topic without records: its position is all there is to commit."""
         layout = Layout(self.lake.partition_by, tuple(self.settings.cluster_by))
         target = Target(self.lake.location, self.lake.columns, layout, self.settings.target_file_bytes)
@@ -332,7 +332,7 @@ class Target:
     file_bytes: int
 
 
-def write_task(options: ReadOptions, target: Target, partition: TaskPartition) -> Written:
+def write_task(options: SourceOptions, target: Target, partition: TaskPartition) -> Written:
     """Write the ranges of a task into files, on an executor."""
     gaps: list[Gap] = []
     typing = Typing(target.columns, target.layout.partition_by)
@@ -341,7 +341,7 @@ def write_task(options: ReadOptions, target: Target, partition: TaskPartition) -
     return Written(files, gaps, typing.found)
 
 
-def _records(options: ReadOptions, partition: TaskPartition, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+def _records(options: SourceOptions, partition: TaskPartition, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
     schema = ReadSchema.of(spark_schema(options), options)
     for wanted, batch in read_ranges(options, schema, ScanFilter(), partition):
         if batch.num_rows == 1 and batch.column("gap_from")[0].is_valid:

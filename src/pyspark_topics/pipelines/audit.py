@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED
-from pyspark_topics.offsets import ORIGIN, Position, Range, SeqSet, TopicView
-from pyspark_topics.options import ReadOptions, parse_read, source_options
+from pyspark_topics.offsets import ORIGIN, Range, SeqSet, StreamOffset, TopicView
+from pyspark_topics.options import SourceOptions, parse_read, source_options
 from pyspark_topics.partition_reader import read_ranges, scan_head
 from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition, planned
 from pyspark_topics.pipelines.archive import table_mistakes
@@ -303,7 +303,7 @@ class _Auditor:
             return re.fullmatch(settings.pattern, topic) is not None
         return not settings.topics or topic in settings.topics
 
-    def _options(self, names: list[str]) -> ReadOptions:
+    def _options(self, names: list[str]) -> SourceOptions:
         chosen = source_options(self.context.server, names, None if names else self.settings.pattern)
         return parse_read(chosen, streaming=False)
 
@@ -318,7 +318,7 @@ class _Auditor:
 
     def _live(self, view: TopicView) -> SeqSet:
         whole = SeqRange(
-            view.name, Position(ORIGIN, view.epoch), view.head, view.epoch, view.head - view.floor + 1
+            view.name, StreamOffset(ORIGIN, view.epoch), view.head, view.epoch, view.head - view.floor + 1
         )
         options = self._options([view.name])
         with planned(self.client, [whole] if view.head else [], options) as tasks:
@@ -351,7 +351,7 @@ def _by_life(batch: pa.RecordBatch) -> Iterator[tuple[Life, npt.NDArray[np.int64
             yield (topic, epoch), of_life.column("seq").to_numpy()
 
 
-def read_task(options: ReadOptions, partition: TaskPartition) -> list[Range]:
+def read_task(options: SourceOptions, partition: TaskPartition) -> list[Range]:
     """The seqs that can be read, as ranges. What is announced as lost the ledger will say, too."""
     ranges: list[Range] = []
     for wanted, batch in read_ranges(options, _SCHEMA, ScanFilter(), partition):

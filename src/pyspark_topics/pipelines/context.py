@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import ForUsers, SparkDoesNotStart, did_you_mean, explain
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from pyspark_topics.payload import VARIANT
 from pyspark_topics.pipelines.delta_table import SCHEMES
 from pyspark_topics.pipelines.progress import Progress
@@ -46,7 +46,7 @@ class Context:
     """One pipeline's surroundings while it runs. Everything in it may be used from the pipeline's thread."""
 
     name: str
-    server: Server
+    server: ServerOptions
     # A folder of this pipeline's own, for checkpoints and notes. It is there already.
     state: StatePath
     progress: Progress
@@ -81,7 +81,7 @@ class CheckContext:
     """The context of a check: `mistakes` of a kind yields settings and what is wrong with them."""
 
     name: str
-    server: Server
+    server: ServerOptions
     state: StatePath
     session: Callable[[], SparkSession]
     storage: Mapping[str, str]
@@ -198,7 +198,7 @@ class Check:
     """All mistakes of some pipelines, as sentences that name the pipeline and the setting."""
 
     pipelines: Mapping[str, Pipeline]
-    server: Server
+    server: ServerOptions
     session: Callable[[], SparkSession]
     # Options of delta-rs.
     storage: Mapping[str, str] = field(default_factory=dict)

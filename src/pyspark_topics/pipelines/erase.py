@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import ORIGIN, Offsets, Position
+from pyspark_topics.offsets import ORIGIN, Offsets, StreamOffset
 from pyspark_topics.pipelines.archive import table_mistakes
 from pyspark_topics.pipelines.context import (
     CheckContext,
@@ -344,7 +344,7 @@ def _starts(client: TopicsClient, topics: list[str]) -> Offsets:
     found = {}
     for topic in topics:
         try:
-            found[topic] = Position(ORIGIN, client.topic(topic)["epoch"])
+            found[topic] = StreamOffset(ORIGIN, client.topic(topic)["epoch"])
         except Refused:
             continue  # gone meanwhile
     return found

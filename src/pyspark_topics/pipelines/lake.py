@@ -28,7 +28,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import Offsets, Position
+from pyspark_topics.offsets import Offsets, StreamOffset
 from pyspark_topics.pipelines.delta_table import (
     MARK,
     Collision,
@@ -124,10 +124,12 @@ class Lake:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def position(self, topic: str) -> Position | None:
+    def position(self, topic: str) -> StreamOffset | None:
         """Return the epoch and the seq up to which a topic is archived."""
         epoch = self._commits.noted(_life(topic))
-        return None if epoch is None else Position(self._commits.noted(_reached(topic, epoch)) or 0, epoch)
+        return (
+            None if epoch is None else StreamOffset(self._commits.noted(_reached(topic, epoch)) or 0, epoch)
+        )
 
     def archived(self, topic: str, epoch: int) -> int | None:
         """Return the seq up to which one epoch of a topic is archived; None if nothing of it is."""
@@ -300,7 +302,7 @@ def is_archived(where: Location, topic: str) -> bool:
     return open_table(where).transaction_version(_life(topic)) is not None
 
 
-def _told(position: Position | None) -> str:
+def _told(position: StreamOffset | None) -> str:
     return "its beginning" if position is None else f"seq {position.seq} of epoch {position.epoch}"
 
 

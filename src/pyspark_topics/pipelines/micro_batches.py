@@ -30,8 +30,8 @@ from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed, TableChanged, written_for_users
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG, LossPolicy, as_rows, as_text, together
 from pyspark_topics.micro_batch_stream import publish_cursors
-from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, Stored, read_stored, seen_from
-from pyspark_topics.options import Server, WriteOptions
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Stored, StreamOffset, read_stored, seen_from
+from pyspark_topics.options import ServerOptions, WriteOptions
 from pyspark_topics.partition_reader import ScanReader
 from pyspark_topics.partitions import ScanFilter, SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
@@ -81,7 +81,7 @@ class RunnableRoute(Protocol):
         self,
         spark: SparkSession,
         tombstone_filter: "TombstoneFilter",
-        server: Server,
+        server: ServerOptions,
         storage: Mapping[str, str] | None = None,
     ) -> DataFrame: ...
 
@@ -289,7 +289,7 @@ class RunningRoute:
         """Return whether a record of this batch has been deleted or lost."""
         before = self._offsets(batch - 1)
         for topic, end in self._moved(batch).items():
-            start = before.get(topic, Position(ORIGIN, end.epoch))
+            start = before.get(topic, StreamOffset(ORIGIN, end.epoch))
             try:
                 ledger = self.client.ledger(topic)
             except Refused:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark_topics.client import Client, TopicsClient
 from pyspark_topics.errors import PipelineFailed, did_you_mean
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from topics.client import Refused, Unreachable
 
 # The rate shown is that of the last few seconds: an average since the start says little about now.
@@ -166,7 +166,7 @@ class _Said:
 
 
 class Reports:
-    def __init__(self, server: Server, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, server: ServerOptions, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._servers = [replace(server, url=url, patience_s=_PATIENCE_S) for url in server.urls]
         self._clock_s = clock_s
         self._said: dict[str, _Said] = {}

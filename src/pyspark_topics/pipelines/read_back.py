@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import Position, TopicView
-from pyspark_topics.options import ReadOptions
+from pyspark_topics.offsets import StreamOffset, TopicView
+from pyspark_topics.options import SourceOptions
 from pyspark_topics.partition_reader import read_ranges
 from pyspark_topics.partitions import (
     ScanFilter,
@@ -34,7 +34,9 @@ RANGE_SEQS = 50_000
 _COMPARED = ReadSchema(tuple(name for name in RECORDS.names if name != "epoch"))
 
 
-def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: TopicView, at: Position) -> None:
+def read_back(
+    spark: SparkSession, options: SourceOptions, lake: Lake, view: TopicView, at: StreamOffset
+) -> None:
     """Raises if a record of the log, up to `at`, is not in the lake just as it is in the log."""
     files = lake.files()
     stretches = []
@@ -53,9 +55,11 @@ def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: Topic
         )
 
 
-def first_difference(options: ReadOptions, stretch: TableRange) -> int | None:
+def first_difference(options: SourceOptions, stretch: TableRange) -> int | None:
     """Return the first seq that differs, on an executor. Records deleted from the log since do not count."""
-    wanted = SeqRange(stretch.topic, Position(stretch.first - 1, stretch.epoch), stretch.last, stretch.epoch)
+    wanted = SeqRange(
+        stretch.topic, StreamOffset(stretch.first - 1, stretch.epoch), stretch.last, stretch.epoch
+    )
     ranges = read_ranges(options, _COMPARED, ScanFilter(), TaskPartition([wanted]))
     log = pa.Table.from_batches((batch for _, batch in ranges), _COMPARED.arrow)
     if not log.num_rows:

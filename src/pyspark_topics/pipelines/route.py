@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
-from pyspark_topics.options import Server, WriteOptions, parse_read, source_options
+from pyspark_topics.options import ServerOptions, WriteOptions, parse_read, source_options
 from pyspark_topics.payload import MALFORMED, as_records, parse_data
 from pyspark_topics.pipelines.context import (
     CheckContext,
@@ -185,7 +185,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             mistakes = attempted("sql" if self.sql is not None else "python", look)
         yield from mistakes
 
-    def _time_mistakes(self, spark: SparkSession, server: Server) -> list[tuple[str, str]]:
+    def _time_mistakes(self, spark: SparkSession, server: ServerOptions) -> list[tuple[str, str]]:
         """The settings of time, tried without the query, so that the right one of them is named."""
         if self.event_ts is None and self.watermark is None:
             return []
@@ -217,7 +217,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         self,
         spark: SparkSession,
         tombstone_filter: TombstoneFilter,
-        server: Server,
+        server: ServerOptions,
         storage: Mapping[str, str] | None = None,
     ) -> DataFrame:
         views = self._views(spark, tombstone_filter, server, storage)
@@ -259,7 +259,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         self,
         spark: SparkSession,
         tombstone_filter: TombstoneFilter,
-        server: Server,
+        server: ServerOptions,
         storage: Mapping[str, str] | None,
     ) -> Views:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import explain, has_trace, written_for_users
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines.context import MOST_STARTING, Context, Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures, Progress, Reports
 from pyspark_topics.pipelines.state import StatePath, claim_state
@@ -31,7 +31,7 @@ class Display(Protocol):
 
 @dataclass
 class Runner:
-    server: Server
+    server: ServerOptions
     state: StatePath
     session: Callable[[], SparkSession]
     display: Display

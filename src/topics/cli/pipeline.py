@@ -18,7 +18,7 @@ from topics.cli.parser import any_bytes
 from topics.core import UserMistake
 
 if TYPE_CHECKING:
-    from pyspark_topics.options import Server
+    from pyspark_topics.options import ServerOptions
     from pyspark_topics.pipelines.context import Outcome, Pipeline
     from pyspark_topics.pipelines.declaration import Declaration
     from pyspark_topics.pipelines.runner import Display, Runner
@@ -176,12 +176,12 @@ def _import_spark() -> None:
         ) from None
 
 
-def _server(arguments: argparse.Namespace, declaration: "Declaration") -> "Server":
-    from pyspark_topics.options import Server
+def _server(arguments: argparse.Namespace, declaration: "Declaration") -> "ServerOptions":
+    from pyspark_topics.options import ServerOptions
 
     refuse_empty("--url", arguments.url)
     url = arguments.url or declaration.url or os.environ.get("TOPICS_URL") or DEFAULT_URL
-    server = Server(url, os.environ.get("TOPICS_API_KEY") or None)
+    server = ServerOptions(url, os.environ.get("TOPICS_API_KEY") or None)
     try:
         server.client().close()
     except ValueError as error:

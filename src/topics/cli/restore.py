@@ -16,7 +16,7 @@ from topics.cli.parser import any_bytes
 from topics.core import UserMistake, moment
 from topics.engine.node import Node
 from topics.ops.backup_directory import Manifest
-from topics.ops.restore import Restore, Restored, Wanted, chosen, located
+from topics.ops.restore import Restore, Restored, RestoreRequest, chosen, located
 
 # Of a seq, which fits into 64 bits.
 MOST_DIGITS = 20
@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     refuse_empty("SOURCE", arguments.source)
     refuse_empty("DATA_DIR", arguments.data_dir)
-    wanted = Wanted(
+    wanted = RestoreRequest(
         None if arguments.at is None else _milliseconds(arguments.at),
         dict(_seq(text) for text in arguments.seq),
         arguments.same_history,

@@ -16,7 +16,7 @@ from topics.client.cursors.cursor import Cursor
 from topics.client.encoding import RAW, Codec
 from topics.client.errors import TopicsError
 from topics.client.operations import managing
-from topics.client.operations.columns import Columns, needed
+from topics.client.operations.columns import ReplyColumns, needed
 from topics.client.operations.pages import single_record
 from topics.client.operations.reading import IgnoredLosses, OnLoss, Reading, ReadOptions, milliseconds
 from topics.client.operations.settings import TopicSettings, WantedTopic
@@ -253,8 +253,8 @@ class AsyncTopic(Generic[T]):
     # --- columns ----------------------------------------------------------------------------------------
 
     @property
-    def _columns(self) -> Columns:
-        return Columns(self._session, self.name, self._writing.wanted, self._ignored)
+    def _columns(self) -> ReplyColumns:
+        return ReplyColumns(self._session, self.name, self._writing.wanted, self._ignored)
 
     async def to_arrow(
         self,

@@ -80,7 +80,7 @@ class PublishBody(AppendBody, gc=False, kw_only=True, forbid_unknown_fields=True
     topic: str | None = None
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Checked records. A column is None if no record has a value for it."""
 
     values: Sequence[Value]
@@ -90,7 +90,7 @@ class Columns(NamedTuple):
     tags: list[str | None] | None
 
 
-def checked_columns(lines: list[Line], batch_node: str | None, first: int = 0) -> Columns:
+def checked_columns(lines: list[Line], batch_node: str | None, first: int = 0) -> RecordColumns:
     """The columns of these records; raises for the first mistake. `first`: the index of the first record."""
     for index, line in enumerate(lines, first):
         size = len(line.data)
@@ -105,7 +105,7 @@ def checked_columns(lines: list[Line], batch_node: str | None, first: int = 0) -
         if line.meta and size + _check_meta(line.meta, index) > MAX_RECORD_BYTES:
             raise record_too_large(index)
     values = [line.data for line in lines]
-    return Columns(
+    return RecordColumns(
         values,
         [*map(len, values)],
         # A null counts as absent.
@@ -158,12 +158,12 @@ def some(column: list[Any]) -> list[Any] | None:
     return column if any(value is not None for value in column) else None
 
 
-def joined(parts: list[Columns]) -> Columns:
+def joined(parts: list[RecordColumns]) -> RecordColumns:
     """The records of all parts, in this order."""
     if len(parts) == 1:
         return parts[0]
     counts = [len(part.values) for part in parts]
-    return Columns(
+    return RecordColumns(
         [value for part in parts for value in part.values],
         [size for part in parts for size in part.data_lens],
         _joined([part.metas for part in parts], counts),

@@ -8,8 +8,8 @@ from msgspec import Raw
 from topics.codec.append_body import (
     RECORD_LIMITS,
     AppendBody,
-    Columns,
     PublishBody,
+    RecordColumns,
     check_depth,
     checked_columns,
     joined,
@@ -31,7 +31,7 @@ from topics.core import (
 from topics.core import explain as explain_names
 
 
-class _Records(msgspec.Struct, gc=False):
+class _ExplainedRecords(msgspec.Struct, gc=False):
     records: list[Raw] = []
 
 
@@ -39,7 +39,7 @@ _DECODERS: dict[bool, StrictDecoder[AppendBody]] = {
     False: StrictDecoder(AppendBody),
     True: StrictDecoder(PublishBody),
 }
-_decode_records = msgspec.json.Decoder(_Records).decode
+_decode_records = msgspec.json.Decoder(_ExplainedRecords).decode
 _INDEX = re.compile(r"records\[(\d+)\]")
 _encode = msgspec.json.encode
 
@@ -131,7 +131,7 @@ def _check_key(request: AppendBody, key: bytes | None) -> None:
         raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
 
 
-def _columns(request: AppendBody) -> Columns:
+def _columns(request: AppendBody) -> RecordColumns:
     assert isinstance(request.records, list)
     lines = request.records
     for line in lines:

@@ -16,10 +16,10 @@ from topics.codec.append_body import (
     RECORD_LIMITS,
     SHALLOW_BYTES,
     AppendBody,
-    Columns,
     Line,
     PlainLine,
     PublishBody,
+    RecordColumns,
     check_depth,
     checked_columns,
     joined,
@@ -99,7 +99,7 @@ class Write:
         "tags",
     )
 
-    def __init__(self, columns: Columns, options: Options = _NO_OPTIONS) -> None:
+    def __init__(self, columns: RecordColumns, options: Options = _NO_OPTIONS) -> None:
         self.columns = columns
         self.count = len(columns.values)
         self.size = sum(columns.data_lens)
@@ -151,7 +151,7 @@ def _large_write(body: bytes, publish: bool) -> Write:
     refusal = cut.too_many or cut.too_large
     if refusal is not None:
         raise refusal
-    parts: list[Columns] = []
+    parts: list[RecordColumns] = []
     for items, count in cut.pieces:
         require_utf8(items)
         parts.append(_columns(_decode_lines(b"[%b]" % items), options))
@@ -196,14 +196,14 @@ def decode_options(text: bytes, publish: bool) -> Options:
     return options
 
 
-def _only_records(array: bytes) -> Columns:
+def _only_records(array: bytes) -> RecordColumns:
     try:
         return _plain_columns(_decode_plain(array))
     except msgspec.ValidationError:
         return _columns(_decode_lines(array), _NO_OPTIONS)
 
 
-def _plain_columns(lines: list[PlainLine]) -> Columns:
+def _plain_columns(lines: list[PlainLine]) -> RecordColumns:
     values = [line.data for line in lines]
     lengths = [*map(len, values)]
     _check_count(lengths)
@@ -214,10 +214,10 @@ def _plain_columns(lines: list[PlainLine]) -> Columns:
     if longest > SHALLOW_BYTES:
         for value in values:
             check_depth(value)
-    return Columns(values, lengths, None, None, None)
+    return RecordColumns(values, lengths, None, None, None)
 
 
-def _columns(lines: list[Line], options: Options) -> Columns:
+def _columns(lines: list[Line], options: Options) -> RecordColumns:
     _check_count(lines)
     for line in lines:
         check_depth(line.data)
@@ -260,7 +260,9 @@ def from_columns(
     values = [bytes(text[begin:end]) for begin, end in pairwise(edges)]
     if not checked and not all(map(_is_value, values)):
         return None
-    return Write(Columns(values, [*map(len, values)], some(metas or []), some(nodes or []), some(tags or [])))
+    return Write(
+        RecordColumns(values, [*map(len, values)], some(metas or []), some(nodes or []), some(tags or []))
+    )
 
 
 def _is_value(text: bytes) -> bool:
@@ -281,7 +283,9 @@ def _is_value(text: bytes) -> bool:
 class Rows:
     """Rendered rows, and the payload of the Append frame that holds them."""
 
-    def __init__(self, columns: Columns, size: int, first_seq: int, ts: int, hops: bytes | None) -> None:
+    def __init__(
+        self, columns: RecordColumns, size: int, first_seq: int, ts: int, hops: bytes | None
+    ) -> None:
         self.count = len(columns.values)
         self.size = size
         self.first_seq = first_seq

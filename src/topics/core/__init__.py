@@ -76,8 +76,8 @@ from topics.core.settings import (
 from topics.core.settings_reader import Configuration, SettingsReader, variable
 from topics.core.strict import (
     UNDECODABLE,
+    NotDecoded,
     Note,
-    Refused,
     StrictDecoder,
     explain,
     has_no_duplicates,

@@ -46,7 +46,7 @@ _ENDLESS = re.compile(rb"-?[0-9]{1000,}")
 _TOO_LARGE = b"9" * 1000
 
 
-class Refused(Exception):
+class NotDecoded(Exception):
     """A body does not fit its type, or has a name that is unknown or occurs twice. `explain` says which."""
 
 
@@ -72,7 +72,7 @@ class StrictDecoder(Generic[Body]):
                     return value
             except UNDECODABLE:
                 pass
-        raise Refused
+        raise NotDecoded
 
     def decode_checked(self, text: bytes) -> Body:
         """Decode a text whose names were checked. Raises `invalid_request` for any other mistake."""
@@ -85,7 +85,7 @@ class StrictDecoder(Generic[Body]):
         """Decode a body, and explain what is wrong with it. `note` receives unknown and duplicate names."""
         try:
             return self.decode(body)
-        except Refused:
+        except NotDecoded:
             return self.decode_checked(explain(body, self).tell(note))
 
     def _has_no_duplicates(self, body: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from topics.core import ApiError, invalid, is_topic_name, limit_reached
-from topics.flow.kept_cursors import Cursor, KeptCursor, KeptCursors
+from topics.flow.kept_cursors import KeptCursor, KeptCursors, StoredCursor
 from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op, Topic
 from topics.storage import Frame, FrameDraft, Kind
 
@@ -24,7 +24,7 @@ class _Moved(msgspec.Struct, array_like=True, gc=False):
     """What a frame says: where the cursor is now, or, without a cursor, that it is gone."""
 
     consumer: str
-    cursor: Cursor | None
+    cursor: StoredCursor | None
     # The name of a topic that is gone: the frame then has no topic's id.
     topic: str | None
 
@@ -56,20 +56,20 @@ class Cursors(Extension):
         """Some that are perhaps forgotten by now."""
         return self._kept.count(topic) > 0
 
-    def find(self, topic: str, consumer: str) -> Cursor | None:
+    def find(self, topic: str, consumer: str) -> StoredCursor | None:
         return self._kept.find(topic, consumer, self._engine.now())
 
-    def of(self, topic: str) -> list[Cursor]:
+    def of(self, topic: str) -> list[StoredCursor]:
         """Of the topics of one name, in the order of consumers."""
         return self._kept.of(topic, self._engine.now())
 
     def walk(
         self, topic: str = "", consumer: str = "", *, prefix: str = "", only: str | None = None
-    ) -> Iterator[tuple[str, Cursor | None]]:
+    ) -> Iterator[tuple[str, StoredCursor | None]]:
         """See `KeptCursors.walk`."""
         return self._kept.walk(topic, consumer, self._engine.now(), prefix=prefix, only=only)
 
-    def everywhere(self) -> Iterator[tuple[Topic, Cursor]]:
+    def everywhere(self) -> Iterator[tuple[Topic, StoredCursor]]:
         """Those of topics that exist."""
         for name, cursor in self._kept.everywhere(self._engine.now()):
             topic = self._engine.find(name)
@@ -77,13 +77,13 @@ class Cursors(Extension):
                 yield topic, cursor
 
     @staticmethod
-    def lag(topic: Topic, cursor: Cursor) -> int:
+    def lag(topic: Topic, cursor: StoredCursor) -> int:
         """What a read from there has before it; a cursor of another life has everything before it."""
         if cursor.epoch != topic.id or cursor.seq > topic.head:
             return topic.live_count
         return topic.head - cursor.seq
 
-    def use(self, topic: str, consumer: str) -> Cursor | None:
+    def use(self, topic: str, consumer: str) -> StoredCursor | None:
         """As `find`, for the consumer itself: to look at it is to use it. The next snapshot knows of that."""
         cursor = self.find(topic, consumer)
         if cursor is not None:
@@ -98,7 +98,7 @@ class Cursors(Extension):
         consumer: str,
         seq: int,
         epoch: int | None,
-        done: Callable[[Cursor, bool], None],
+        done: Callable[[StoredCursor, bool], None],
         fail: Fail,
     ) -> None:
         """Set a cursor, forwards or backwards; `done` is told whether it is new."""
@@ -109,7 +109,7 @@ class Cursors(Extension):
         is_new = self.find(name, consumer) is None
         if is_new and self._kept.count(name) + self._coming[name] >= MAX_CURSORS:
             raise limit_reached("max_cursors", MAX_CURSORS)
-        cursor = Cursor(consumer, seq, topic.id if epoch is None else epoch, now)
+        cursor = StoredCursor(consumer, seq, topic.id if epoch is None else epoch, now)
         moved = _Moved(consumer, cursor, None)
 
         def apply(_: Op) -> None:

@@ -18,7 +18,7 @@ SWEPT_TOPICS = 2_000
 _encode = msgspec.msgpack.encode
 
 
-class Cursor(msgspec.Struct, array_like=True, gc=False):
+class StoredCursor(msgspec.Struct, array_like=True, gc=False):
     """`epoch` names the life in which `seq` means something."""
 
     consumer: str
@@ -28,7 +28,7 @@ class Cursor(msgspec.Struct, array_like=True, gc=False):
 
 
 class KeptCursor(msgspec.Struct, array_like=True, gc=False):
-    cursor: Cursor
+    cursor: StoredCursor
     used_ts: int
 
     def is_forgotten(self, now: int) -> bool:
@@ -50,11 +50,11 @@ class KeptCursors:
 
     # --- looking ----------------------------------------------------------------------------------------
 
-    def find(self, topic: str, consumer: str, now: int) -> Cursor | None:
+    def find(self, topic: str, consumer: str, now: int) -> StoredCursor | None:
         kept = self._by_topic.get(topic, {}).get(consumer)
         return None if kept is None or kept.is_forgotten(now) else kept.cursor
 
-    def of(self, topic: str, now: int) -> list[Cursor]:
+    def of(self, topic: str, now: int) -> list[StoredCursor]:
         """Of the topics of one name, in the order of consumers."""
         cursors = self._by_topic.get(topic, {})
         return [kept.cursor for _, kept in sorted(cursors.items()) if not kept.is_forgotten(now)]
@@ -62,7 +62,7 @@ class KeptCursors:
     def count(self, topic: str) -> int:
         return len(self._by_topic.get(topic, ()))
 
-    def everywhere(self, now: int) -> Iterator[tuple[str, Cursor]]:
+    def everywhere(self, now: int) -> Iterator[tuple[str, StoredCursor]]:
         """With the names of their topics, in no order."""
         for name, cursors in self._by_topic.items():
             for kept in cursors.values():
@@ -71,7 +71,7 @@ class KeptCursors:
 
     def walk(
         self, topic: str, consumer: str, now: int, *, prefix: str, only: str | None
-    ) -> Iterator[tuple[str, Cursor | None]]:
+    ) -> Iterator[tuple[str, StoredCursor | None]]:
         """In the order of topics and consumers, behind a place in it; None for a topic with none of these.
 
         `prefix`: of the topics. `only`: of this consumer.
@@ -88,7 +88,7 @@ class KeptCursors:
 
     # --- changing ---------------------------------------------------------------------------------------
 
-    def keep(self, topic: str, cursor: Cursor, used_ts: int) -> None:
+    def keep(self, topic: str, cursor: StoredCursor, used_ts: int) -> None:
         cursors = self._by_topic.get(topic)
         if cursors is None:
             cursors = self._by_topic[topic] = {}

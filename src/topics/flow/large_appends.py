@@ -73,7 +73,7 @@ async def append_large(
     judgement = judge(engine, request, writes[0])
     if judgement is None:
         return
-    fact = _Request(judgement, with_seqs=writes[0].return_seqs)
+    fact = _LargeRequest(judgement, with_seqs=writes[0].return_seqs)
     try:
         topic = judgement.topic
         operation = begin_import(
@@ -86,7 +86,7 @@ async def append_large(
         fact.refuse(error)
 
 
-class _Request:
+class _LargeRequest:
     """A single request whose records are imported; no frame but theirs is committed."""
 
     def __init__(self, judgement: Judgement, *, with_seqs: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from topics.core import ApiError, topic_not_found
-from topics.log import DeleteOutcome, Engine, Search, TagMatch, Topic, Wanted, answer, wanted_records
+from topics.log import DeleteOutcome, DeleteQuery, Engine, Search, TagMatch, Topic, answer, wanted_records
 
 log = logging.getLogger("topics.deleting")
 
@@ -60,7 +60,7 @@ class Deletions:
             self._look_up_first(topic, wanted_records(before, match, seqs), look, fail)
 
     def _look_up_first(
-        self, topic: Topic, wanted: Wanted, act: Callable[..., None], fail: Callable[[ApiError], None]
+        self, topic: Topic, wanted: DeleteQuery, act: Callable[..., None], fail: Callable[[ApiError], None]
     ) -> None:
         """Call `act` later, with a search that knows which records the files hold."""
         task = asyncio.get_running_loop().create_task(self._look_up(topic, wanted, act, fail))
@@ -85,7 +85,7 @@ class Deletions:
         return topic.tags.count(match, MANY_MATCHES) < MANY_MATCHES
 
     async def _look_up(
-        self, topic: Topic, wanted: Wanted, act: Callable[..., None], fail: Callable[[ApiError], None]
+        self, topic: Topic, wanted: DeleteQuery, act: Callable[..., None], fail: Callable[[ApiError], None]
     ) -> None:
         engine, match = self._engine, wanted.match
         search = Search(topic, wanted, partial(self._forget_tags, topic))

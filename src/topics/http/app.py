@@ -66,7 +66,7 @@ def fields(**about: object) -> dict[str, object]:
     return {"fields": about}
 
 
-class _Stopped(Exception):
+class _ServerStopped(Exception):
     """There is no point in recovering any further."""
 
 
@@ -164,7 +164,7 @@ class Application:
             for tell in self.on_ready:
                 tell()
             asyncio.get_running_loop().call_later(REST_S, self._import_the_rest)
-        except _Stopped:
+        except _ServerStopped:
             log.info("stopped while recovering")
         except BaseException:
             self.server.request_stop()
@@ -222,7 +222,7 @@ class Application:
         """Called by the recovery too, on its thread."""
         if self.readiness.draining:
             # As safe as a crash, and the stop does not have to wait for it.
-            raise _Stopped
+            raise _ServerStopped
 
     def _end_waiting(self) -> None:
         self.node.queues.shut_down()

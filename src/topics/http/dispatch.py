@@ -5,7 +5,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from topics.codec import LARGE_BYTES
-from topics.core import ApiError, Refused
+from topics.core import ApiError, NotDecoded
 from topics.http.admission.admit import admit, require_body_type, take_place, too_large
 from topics.http.admission.callers import Preflight
 from topics.http.request_body import Gunzip, is_compressed, refuse_unread, shrink
@@ -115,7 +115,7 @@ def _call(exchange: "Exchange") -> None:
         elif body or route.default is None:
             try:
                 content = decoder.decode(body)
-            except Refused:
+            except NotDecoded:
                 content = exchange.explain(decoder, body)
         else:
             content = route.default

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TypeVar, overload
 from urllib.parse import parse_qsl
 
-from topics.core import Refused, StrictDecoder, UnknownFields, explain, invalid
+from topics.core import NotDecoded, StrictDecoder, UnknownFields, explain, invalid
 from topics.http.admission.auth import ApiKey
 from topics.http.admission.callers import page_headers
 from topics.http.admission.limits import RequestRoom
@@ -64,7 +64,7 @@ class StrictInput:
         """Decode a body. Raises `invalid_request`; unknown and duplicate names are noted and left out."""
         try:
             return decoder.decode(body)
-        except Refused:
+        except NotDecoded:
             return self.explain(decoder, body)
 
     def explain(self, decoder: StrictDecoder[Body], body: bytes) -> Body:

@@ -36,7 +36,7 @@ from topics.log.recover.small_frames import rows_of
 from topics.log.remove.deletion import DeleteOutcome, Selector, apply_delete, note_unfound, wanted_records
 from topics.log.remove.ledger import CAP, DELETED, KIND_NAMES, LOST, TRIM, TTL
 from topics.log.remove.removal import enforce_caps, expire, lose_runs, settle_floor, surviving_damage
-from topics.log.remove.search import Search, Wanted, answer
+from topics.log.remove.search import DeleteQuery, Search, answer
 from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns, Run
 from topics.log.seal.checkpoint import Checkpointer

@@ -147,7 +147,7 @@ IDS_PER_SECOND = 1 << 20
 
 
 @dataclass(slots=True)
-class Wanted:
+class RestoreRequest:
     at_ms: int | None
     heads: dict[str, int]
     same_history: bool
@@ -229,7 +229,7 @@ class Restore:
         self._staging = os.path.join(self._data_dir, STAGING)
         self._dirs = Directories(self._staging)
 
-    def run(self, wanted: Wanted, *, is_exact: bool) -> Restored:
+    def run(self, wanted: RestoreRequest, *, is_exact: bool) -> Restored:
         self._require_empty()
         self._require_own_cold_dir()
         self._verify()
@@ -339,7 +339,7 @@ class Restore:
 
     # --- rebuilding -------------------------------------------------------------------------------------
 
-    def _rebuild(self, wanted: Wanted, *, is_exact: bool) -> Restored:
+    def _rebuild(self, wanted: RestoreRequest, *, is_exact: bool) -> Restored:
         self._steps.begin("recovering", 1.0)
         node = self._open_node(replace(self._settings, data_dir=self._staging, cold_dir=None), None, None)
         engine = node.engine

@@ -46,7 +46,7 @@ class _Done(ctypes.Structure):
     )
 
 
-class _Request:
+class _SyncRequest:
     """One that can be sent again and again."""
 
     __slots__ = ("_pointer", "address", "wanted")
@@ -84,8 +84,8 @@ class KernelSyncs:
         self._addresses = ctypes.addressof(self._done), ctypes.addressof(self._at_once)
         self._number = 0
         # What is under way, by its number: how it was asked for, and who waits.
-        self._waiting: dict[int, tuple[_Request, Callable[[BaseException | None], None]]] = {}
-        self._spare: list[_Request] = []
+        self._waiting: dict[int, tuple[_SyncRequest, Callable[[BaseException | None], None]]] = {}
+        self._spare: list[_SyncRequest] = []
 
     def fileno(self) -> int:
         """It can be read when something is done."""
@@ -94,7 +94,7 @@ class KernelSyncs:
     def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
         """Raises `OSError` if nothing was begun."""
         number = self._number = self._number + 1
-        request = self._spare.pop() if self._spare else _Request(self._descriptor)
+        request = self._spare.pop() if self._spare else _SyncRequest(self._descriptor)
         request.wanted.data, request.wanted.file = number, fd
         self._waiting[number] = request, done
         try:

@@ -15,7 +15,7 @@ from topics.storage.journal import Journal
 
 
 @dataclass(slots=True)
-class _Written:
+class _WrittenFrame:
     """A frame in one of the journal's files."""
 
     header: Header
@@ -63,7 +63,7 @@ def void_frames(journal: Journal, ranges: Iterable[tuple[int, int]]) -> None:
         file.sync()
 
 
-def _unsynced_frames(journal: Journal) -> Iterator[_Written]:
+def _unsynced_frames(journal: Journal) -> Iterator[_WrittenFrame]:
     ends = {file.base: file.end for file in journal.files}
     for base, file in journal.unsynced_files():
         first = max(journal.synced, base)
@@ -72,5 +72,5 @@ def _unsynced_frames(journal: Journal) -> Iterator[_Written]:
         data = file.read(FILE_HEADER_BYTES + ends[base] - base - start, start)
         at = 0
         while (header := decode_header(data, at)) is not None:
-            yield _Written(header, first + at, file, start + at)
+            yield _WrittenFrame(header, first + at, file, start + at)
             at += HEADER_BYTES + header.payload_length

@@ -11,7 +11,7 @@ import pytest
 from topics.client.wire.address import KEY_HEADER, address_of, render_keyed
 from topics.client.wire.async_io import AsyncIO
 from topics.client.wire.async_pool import MAX_CONNECTIONS, Slots
-from topics.client.wire.effects import Broken, Exchange, Operation, Request, Response
+from topics.client.wire.effects import Broken, Operation, Response, RoundTrip, WireRequest
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -67,7 +67,7 @@ async def listening(timeout_s: float = 60) -> AsyncIterator[tuple[Listener, Asyn
 
 
 def ask(target: str, wait_s: float = 0.0) -> Operation[Response]:
-    return (yield Exchange(Request(method="GET", target=target, wait_s=wait_s)))
+    return (yield RoundTrip(WireRequest(method="GET", target=target, wait_s=wait_s)))
 
 
 def test_a_short_wait_behind_a_long_one_ends_in_its_own_time() -> None:
@@ -127,5 +127,5 @@ def test_one_that_is_called_and_goes_away_lets_the_next_in() -> None:
 
 def test_a_write_that_goes_at_once_is_the_request_that_an_operation_would_send() -> None:
     address = address_of("http://127.0.0.1:4000/below", "secret")
-    request = Request(method="POST", target="/v0/topics/t", body=b"{}", headers=((KEY_HEADER, "k"),))
+    request = WireRequest(method="POST", target="/v0/topics/t", body=b"{}", headers=((KEY_HEADER, "k"),))
     assert render_keyed(address.before_headers(request), "k", b"{}") == address.render(request)

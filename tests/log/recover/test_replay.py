@@ -11,7 +11,7 @@ from tests.support.damage import flip
 from topics.core.config import TopicConfig
 from topics.log.lifecycle import put_topic
 from topics.log.recover.lost_frames import LostFrames
-from topics.log.recover.replay import Replay
+from topics.log.recover.replay import JournalReplay
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import read_frame
 
@@ -155,8 +155,8 @@ def test_time_goes_on_from_the_last_frame_on_another_boot(lab: Lab, ahead_ms: in
 # --- by itself ----------------------------------------------------------------------------------------------
 
 
-def read_again(lab: Lab, next_topic_id: int = 1) -> Replay:
-    return Replay(lab.engine, {}, LostFrames(lab.engine, 0), next_topic_id)
+def read_again(lab: Lab, next_topic_id: int = 1) -> JournalReplay:
+    return JournalReplay(lab.engine, {}, LostFrames(lab.engine, 0), next_topic_id)
 
 
 def heads(kind: Kind, topic_id: int, seq: int = 1) -> Frame:

@@ -11,7 +11,7 @@ from tests.support.damage import flip
 from topics.core.settings import MAX_SEQ
 from topics.log.remove import search as searching
 from topics.log.remove.deletion import wanted_records
-from topics.log.remove.search import Question, Search, Wanted, answer
+from topics.log.remove.search import DeleteQuery, Question, Search, answer
 from topics.log.remove.tags import TagMatch, parse_match
 
 
@@ -27,7 +27,7 @@ def lab(make_lab: Callable[..., Lab], request: pytest.FixtureRequest) -> Lab:
 
 
 def searched(lab: Lab, match: TagMatch, limit: int = MAX_SEQ) -> Search:
-    search = Search(lab.topic("t"), Wanted(limit, match))
+    search = Search(lab.topic("t"), DeleteQuery(limit, match))
     for _ in search.look_in_memory():
         pass
     return asked(lab, search)
@@ -117,10 +117,10 @@ def test_runs_in_memory_that_are_complete_are_asked_too(make_lab: Callable[..., 
     lab = make_lab()
     for tags in (["a", "b"] * 2, [None] * 4, ["a"]):
         lab.write("u", *({"data": 0, "tag": tag} for tag in tags))
-    search = Search(lab.topic("u"), Wanted(MAX_SEQ, parse_match("a")))
+    search = Search(lab.topic("u"), DeleteQuery(MAX_SEQ, parse_match("a")))
     assert len(list(search.look_in_memory())) == 1
     assert {run.base: found.indexes.tolist() for run, found in search.standing().items()} == {1: [0, 2]}
-    search = Search(lab.topic("u"), Wanted(MAX_SEQ, parse_match("z")))
+    search = Search(lab.topic("u"), DeleteQuery(MAX_SEQ, parse_match("z")))
     list(search.look_in_memory())
     assert [(len(found.indexes), found.size) for found in search.standing().values()] == [(0, 0)]
 
@@ -171,7 +171,7 @@ def test_a_damaged_file_is_announced_by_the_deletion_not_by_the_survey(lab: Lab)
 
 def test_files_are_asked_a_few_at_a_time(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "STEP_RUNS", 2)
-    search = Search(lab.topic("t"), Wanted(13, TagMatch("a", False)))
+    search = Search(lab.topic("t"), DeleteQuery(13, TagMatch("a", False)))
     if lab.topic("t").runs[0].hot is not None:
         assert [len(step) for step in search.questions()] == []
         monkeypatch.setattr(searching, "STEP_HOT_RUNS", 2)

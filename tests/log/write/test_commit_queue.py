@@ -15,7 +15,7 @@ from tests.log.harness import Lab
 from topics.core.errors import ApiError, OutcomeUnknown, WritesOff
 from topics.log.write import commit_queue
 from topics.log.write.commit_queue import CommitQueue, Counters
-from topics.log.write.operation import CallbackOp, Creation, Op, Request
+from topics.log.write.operation import CallbackOp, Creation, Op, PendingAppend
 from topics.storage.frame import FrameDraft, Kind
 
 
@@ -51,7 +51,7 @@ class Desk:
             [frame], of, lambda _: self.done.append(name), lambda _: self.failed.append(name), sync=sync
         )
 
-    def _assign(self, requests: list[Request]) -> None:
+    def _assign(self, requests: list[PendingAppend]) -> None:
         for request in requests:
             self.submit(request.body.decode())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile, write_files
 from pyspark_topics.pipelines.table_schema import RECORDS
@@ -26,7 +26,7 @@ def records(first: int, last: int, topic: str = "orders") -> pa.RecordBatch:
 def add(lake: Lake, first: int, last: int, *gaps: Gap) -> list[DataFile]:
     files = list(write_files([records(first, last)], lake.location))
     at = lake.position("orders")
-    lake.commit(files, {} if at is None else {"orders": at}, {"orders": Position(last, 1)}, gaps)
+    lake.commit(files, {} if at is None else {"orders": at}, {"orders": StreamOffset(last, 1)}, gaps)
     return files
 
 

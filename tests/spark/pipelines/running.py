@@ -9,12 +9,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pyspark_topics.options import Server as Address
+from pyspark_topics.options import ServerOptions as Address
 from pyspark_topics.pipelines.context import Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.pipelines.state import StatePath
-from tests.spark.server import Server
+from tests.spark.server import ServerOptions
 
 
 class Notes:
@@ -29,7 +29,11 @@ class Notes:
 
 class Pipelines:
     def __init__(
-        self, spark: SparkSession, server: Server, state: StatePath, storage: Mapping[str, str] | None = None
+        self,
+        spark: SparkSession,
+        server: ServerOptions,
+        state: StatePath,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
         self._spark = spark
         self._server = server

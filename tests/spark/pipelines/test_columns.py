@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import Archive, parquet
 from pyspark_topics.pipelines.compaction import due, merge
 from pyspark_topics.pipelines.erase import Tagged, strip_file
@@ -49,7 +49,7 @@ def fill(lake: Lake, settings: Archive, rows: pa.RecordBatch) -> list[DataFile]:
     shaped = Typing(lake.columns, lake.partition_by).fill(rows)
     files = list(write_files([shaped], lake.location, layout=layout))
     at = lake.position("orders")
-    end = {"orders": Position(rows.column("seq")[-1].as_py(), 1)}
+    end = {"orders": StreamOffset(rows.column("seq")[-1].as_py(), 1)}
     lake.commit(files, {} if at is None else {"orders": at}, end, [])
     return files
 
@@ -170,7 +170,7 @@ def test_columns_are_added_if_asked_and_types_never_change(table: str) -> None:
 
 def test_an_old_table_gets_columns_only_if_asked(table: str) -> None:
     lake = Lake(table)
-    lake.commit(list(write_files([records(1, 3)], lake.location)), {}, {"orders": Position(3, 1)}, [])
+    lake.commit(list(write_files([records(1, 3)], lake.location)), {}, {"orders": StreamOffset(3, 1)}, [])
     with pytest.raises(PipelineFailed, match='does not fit schema: it has no column "a"'):
         opened(archive(table, schema="a INT"))
     settings = archive(table, schema="a INT", evolve=True)

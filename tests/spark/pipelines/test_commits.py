@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import delta_table
 from pyspark_topics.pipelines.compaction import KEEP_REMOVED_HOURS
 from pyspark_topics.pipelines.delta_table import Folder
@@ -42,7 +42,7 @@ def test_while_only_we_commit_nothing_is_asked(lake: Lake, asked: list[str]) -> 
     lake.replace(old, write_files([records(4, 5)], lake.location))
     add(lake, 6, 6)
     assert asked == []
-    assert lake.position("orders") == Lake(lake.path).position("orders") == Position(6, 1)
+    assert lake.position("orders") == Lake(lake.path).position("orders") == StreamOffset(6, 1)
 
 
 def test_what_was_there_is_asked_once(lake: Lake, asked: list[str]) -> None:
@@ -58,21 +58,21 @@ def test_what_was_there_is_asked_once(lake: Lake, asked: list[str]) -> None:
 def test_others_are_seen_when_they_have_moved_on(lake: Lake, looks: bool) -> None:
     add(lake, 1, 3)
     assert lake.position("other") is None
-    Lake(lake.path).commit([], {}, {"other": Position(2, 1)}, [])
+    Lake(lake.path).commit([], {}, {"other": StreamOffset(2, 1)}, [])
     assert lake.position("other") is None, "as the table was when we looked"
     if looks:
         lake.refresh()
     lake.replace([], [])
-    assert lake.position("other") == Position(2, 1)
-    assert lake.position("orders") == Position(3, 1)
+    assert lake.position("other") == StreamOffset(2, 1)
+    assert lake.position("orders") == StreamOffset(3, 1)
 
 
 def test_another_position_is_seen_with_a_look(lake: Lake) -> None:
     add(lake, 1, 3)
     add(Lake(lake.path), 4, 5)
-    assert lake.position("orders") == Position(3, 1)
+    assert lake.position("orders") == StreamOffset(3, 1)
     lake.refresh()
-    assert lake.position("orders") == Position(5, 1)
+    assert lake.position("orders") == StreamOffset(5, 1)
 
 
 def test_gaps_of_one_that_was_killed_are_rows_with_our_next_commit(
@@ -82,7 +82,7 @@ def test_gaps_of_one_that_was_killed_are_rows_with_our_next_commit(
     other, gap = Lake(lake.path), Gap("other", 1, 1, 2, "cap")
     with monkeypatch.context() as patch:
         patch.setattr(Lake, "note_gaps", lambda self: None)
-        other.commit([], {}, {"other": Position(2, 1)}, [gap])
+        other.commit([], {}, {"other": StreamOffset(2, 1)}, [gap])
     add(lake, 4, 5)
     assert Lake(lake.path).gaps() == [gap]
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import Archive, Audit, Erase
 from pyspark_topics.pipelines.delta_table import location
 from pyspark_topics.pipelines.lake import Lake
@@ -174,7 +174,7 @@ def test_an_archive_that_had_read_such_records_cannot_bring_them_back(
     in_flight = list(write_files(pa.Table.from_pylist(own_rows, RECORDS).to_batches(), location(table)))
     pipelines.run(Erase(tag="user:7", topics=[topic], tables=[table]), "erase")
     with pytest.raises(PipelineFailed, match="at the same time"):
-        archiving.commit(in_flight, {}, {topic: Position(2, own.state(topic)["epoch"])}, [])
+        archiving.commit(in_flight, {}, {topic: StreamOffset(2, own.state(topic)["epoch"])}, [])
     assert rows_of(table) == []
     pipelines.run(Archive(topics=[topic], table=table), "archive")
     assert len(rows_of(table)) == 180

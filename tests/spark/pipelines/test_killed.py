@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TableRange, write_files
 from tests.spark.pipelines.lakes import records
@@ -109,7 +109,7 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
     old = Lake(str(tmp_path / "old"))
     old.commit(
-        list(write_files([records(1, COUNT, "old")], old.location)), {}, {"old": Position(COUNT, 1)}, []
+        list(write_files([records(1, COUNT, "old")], old.location)), {}, {"old": StreamOffset(COUNT, 1)}, []
     )
     kill_in_the_middle(server, declaration)
     committed = Lake(table).archived(source, server.state(source)["epoch"])
@@ -179,7 +179,7 @@ def test_killed_with_everything_in_an_object_store(
     (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
     old = Lake(old_table, store.options)
     old.commit(
-        list(write_files([records(1, COUNT, "old")], old.location)), {}, {"old": Position(COUNT, 1)}, []
+        list(write_files([records(1, COUNT, "old")], old.location)), {}, {"old": StreamOffset(COUNT, 1)}, []
     )
     names = ("lake", "history", "again")
     kill_in_the_middle(server, declaration, names)

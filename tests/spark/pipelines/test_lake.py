@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import lake as lake_module
 from pyspark_topics.pipelines.delta_table import Collision, Folder
 from pyspark_topics.pipelines.lake import Gap, Lake
@@ -37,7 +37,7 @@ def test_files_and_positions_move_together(lake: Lake) -> None:
     add(lake, 1, 3)
     add(lake, 4, 5)
     assert seqs(lake) == [1, 2, 3, 4, 5]
-    assert Lake(lake.path).position("orders") == Position(5, 1)
+    assert Lake(lake.path).position("orders") == StreamOffset(5, 1)
     assert Lake(lake.path).archived("orders", 1) == 5
     assert Lake(lake.path).archived("orders", 2) is None
 
@@ -46,7 +46,7 @@ def test_a_commit_is_synced_when_it_returns(lake: Lake, monkeypatch: pytest.Monk
     files = list(write_files([records(1, 3)], lake.location))
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
-    lake.commit(files, {}, {"orders": Position(3, 1)}, [])
+    lake.commit(files, {}, {"orders": StreamOffset(3, 1)}, [])
     log = f"{lake.path}/_delta_log"
     assert synced == [f"{log}/{lake.records.version():020}.json", log]
 
@@ -65,14 +65,14 @@ def test_the_second_to_move_a_topic_collides(lake: Lake) -> None:
 def test_a_writer_that_has_looked_meanwhile_collides_too(lake: Lake) -> None:
     """As after a merge of files, or a zombie that went on: what it read was from another position."""
     add(lake, 1, 3)
-    at = {"orders": Position(3, 1)}
+    at = {"orders": StreamOffset(3, 1)}
     slow = Lake(lake.path)
     files = list(write_files([records(4, 5)], slow.location))
     add(lake, 4, 5)
     slow.replace([], [])
     assert slow.records.version() > lake.records.version()
     with pytest.raises(Collision, match="stands at seq 5 of epoch 1, and this began at seq 3 of epoch 1"):
-        slow.commit(files, at, {"orders": Position(5, 1)}, [])
+        slow.commit(files, at, {"orders": StreamOffset(5, 1)}, [])
     slow.discard(files)
     assert seqs(lake) == [1, 2, 3, 4, 5]
     assert not os.path.exists(os.path.join(lake.path, files[0].path))
@@ -93,7 +93,7 @@ def test_two_topics_do_not_collide(lake: Lake) -> None:
     slow = Lake(lake.path)
     add(lake, 1, 3)
     files = list(write_files([records(1, 2, "other")], lake.location))
-    slow.commit(files, {}, {"other": Position(2, 1)}, [])
+    slow.commit(files, {}, {"other": StreamOffset(2, 1)}, [])
     assert seqs(lake) == [1, 1, 2, 2, 3]
 
 

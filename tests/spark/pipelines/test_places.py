@@ -15,7 +15,7 @@ import pytest
 from deltalake import Schema
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import object_store
 from pyspark_topics.pipelines.delta_table import MARK, Collision, Location, location, make_table
 from pyspark_topics.pipelines.lake import Gap, Lake
@@ -82,7 +82,7 @@ def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:
     files = add(lake, 1, 3)
     add(lake, 7, 9, gap)
     again = Lake.existing(store.uri(topic), store.options)
-    assert again.position("orders") == Position(9, 1)
+    assert again.position("orders") == StreamOffset(9, 1)
     assert again.gaps() == [gap]
     assert {one.path for one in again.files()} == again.location.files(".parquet")
     assert again.file_paths()[0].startswith(f"{store.scheme}://lake/")
@@ -171,7 +171,7 @@ def test_the_environment_counts(s3: S3, topic: str, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(key.upper(), value)
     lake = Lake.to_write(s3.uri(topic))
     add(lake, 1, 3)
-    assert Lake.existing(s3.uri(topic)).position("orders") == Position(3, 1)
+    assert Lake.existing(s3.uri(topic)).position("orders") == StreamOffset(3, 1)
 
 
 def test_notes_of_jobs_lie_in_a_store_too(s3: S3, topic: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from pyspark_topics.errors import PipelineFailed, explain, written_for_users
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines import progress
 from pyspark_topics.pipelines import runner as runner_module
 from pyspark_topics.pipelines.context import Context, Outcome
@@ -45,7 +45,7 @@ def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(tmp_path: Path, **more: bool) -> Runner:
-    return Runner(Server("http://127.0.0.1:1"), tmp_path, no_spark, Silent(), **more)  # type: ignore[arg-type]
+    return Runner(ServerOptions("http://127.0.0.1:1"), tmp_path, no_spark, Silent(), **more)  # type: ignore[arg-type]
 
 
 def test_the_others_go_on_when_one_fails(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_topics import options
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines import context
 
 
@@ -37,14 +37,14 @@ def test_a_pipeline_must_not_read_what_it_writes(topics: list[str], pattern: str
 
 
 def test_options_of_the_source() -> None:
-    server = Server("http://x", "key")
+    server = ServerOptions("http://x", "key")
     assert options.source_options(server, ["a", "b"], None, loss="rows") == {
         "url": "http://x",
         "apiKey": "key",
         "subscribe": "a,b",
         "loss": "rows",
     }
-    assert options.source_options(Server("http://x"), [], "a.*") == {
+    assert options.source_options(ServerOptions("http://x"), [], "a.*") == {
         "url": "http://x",
         "subscribePattern": "a.*",
     }

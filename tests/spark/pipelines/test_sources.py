@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.options import Server, parse_read
+from pyspark_topics.options import ServerOptions, parse_read
 from pyspark_topics.pipelines.archive import Archive, _Archiver
 from pyspark_topics.pipelines.context import Context
 from pyspark_topics.pipelines.lake import Lake
@@ -56,7 +56,13 @@ def archiver(url: str, folder: Path, *, once: bool) -> _Archiver:
         raise AssertionError("a look takes no Spark")
 
     context = Context(
-        "it", Server(url, None, 0.1), folder, Progress("it", "archive"), threading.Event(), once, no_spark
+        "it",
+        ServerOptions(url, None, 0.1),
+        folder,
+        Progress("it", "archive"),
+        threading.Event(),
+        once,
+        no_spark,
     )  # type: ignore[arg-type]
     given = {"url": url, "subscribePattern": ".*", "patience": "0.1"}
     settings = Archive(pattern=".*", table=str(folder / "lake"))

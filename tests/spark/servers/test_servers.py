@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_topics.client import Client
 from pyspark_topics.errors import OptionError
 from pyspark_topics.micro_batch_stream import StreamReader
-from pyspark_topics.offsets import ELSEWHERE, Position, read_stored
-from pyspark_topics.options import Server, parse_read
+from pyspark_topics.offsets import ELSEWHERE, StreamOffset, read_stored
+from pyspark_topics.options import ServerOptions, parse_read
 from pyspark_topics.partitions import ranges_between
 from pyspark_topics.rows import spark_schema
 from pyspark_topics.servers import FEW, Servers
@@ -34,7 +34,7 @@ def opened() -> Iterator[ExitStack]:
 @pytest.fixture
 def servers(opened: ExitStack) -> Callable[[str], Servers]:
     def connect(url: str) -> Servers:
-        client = opened.enter_context(Server(url, patience_s=0.1).client())
+        client = opened.enter_context(ServerOptions(url, patience_s=0.1).client())
         assert isinstance(client, Servers)
         return client
 
@@ -62,7 +62,7 @@ Start = Callable[..., StreamReader]
 
 def test_one_address_is_one_server_however_often_it_is_named() -> None:
     for url in ("http://a:4000", "http://a:4000/", " http://a:4000 , http://a:4000/"):
-        client = Server(url).client()
+        client = ServerOptions(url).client()
         assert type(client) is Client
         assert client.url == "http://a:4000"
 
@@ -70,7 +70,7 @@ def test_one_address_is_one_server_however_often_it_is_named() -> None:
 @pytest.mark.parametrize("url", ["http://a:4000,b:4000", "nonsense", ","])
 def test_what_is_no_address_is_said(url: str) -> None:
     with pytest.raises(ValueError, match="is not the address of a server"):
-        Server(url).client()
+        ServerOptions(url).client()
 
 
 # --- who has which topic ------------------------------------------------------------------------------------
@@ -278,12 +278,14 @@ def test_a_silent_server_delays_its_own_topics_and_it_is_said(
         two.is_down = True
         two.add(state("clicks", 30))
         end = stream.latestOffset(begin, ReadAllAvailable())
-        assert read_stored(end).offsets == {"orders": Position(20, 7), "clicks": Position(0, 7)}
+        assert read_stored(end).offsets == {"orders": StreamOffset(20, 7), "clicks": StreamOffset(0, 7)}
         assert read_stored(end).homes["clicks"] == two.url
         assert f"{two.url}: its topics wait, the others go on" in caplog.text
         assert stream.latestOffset(end, ReadAllAvailable()) == end
         two.is_down = False
-        assert read_stored(stream.latestOffset(end, ReadAllAvailable())).offsets["clicks"] == Position(30, 7)
+        assert read_stored(stream.latestOffset(end, ReadAllAvailable())).offsets["clicks"] == StreamOffset(
+            30, 7
+        )
         assert f"{two.url} answers again" in caplog.text
 
 
@@ -308,7 +310,7 @@ def test_a_topic_on_another_server_is_another_topic_even_with_the_same_epoch(rea
         end = stream.latestOffset(at, ReadAllAvailable())
         assert end == {two.url: {"orders": {"seq": 25, "epoch": 7}}}
         (task,) = stream.partitions(at, end)
-        assert [(part.start, part.to_seq) for part in task.ranges] == [(Position(20, ELSEWHERE), 25)]
+        assert [(part.start, part.to_seq) for part in task.ranges] == [(StreamOffset(20, ELSEWHERE), 25)]
 
 
 def test_a_checkpoint_of_one_server_goes_on_with_more_of_them(reader: Start) -> None:
@@ -323,7 +325,7 @@ def test_a_checkpoint_of_one_server_goes_on_with_more_of_them(reader: Start) -> 
         (task,) = reader(url, subscribe="orders,clicks").partitions(old, end)
         starts = {one.topic: one.start for one in task.ranges}
         # What it read was on the first: this is another topic of that name.
-        assert starts == {"orders": Position(5, 7), "clicks": Position(4, ELSEWHERE)}
+        assert starts == {"orders": StreamOffset(5, 7), "clicks": StreamOffset(4, ELSEWHERE)}
 
 
 def test_a_checkpoint_of_a_server_that_is_not_named_any_more_is_refused(reader: Start) -> None:

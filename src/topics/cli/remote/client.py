@@ -12,7 +12,7 @@ from topics.client import Refused, TopicsError, Unreachable
 from topics.client.sync import Topics
 from topics.client.wire.address import Address, address_of
 from topics.client.wire.blocking import Blocking
-from topics.client.wire.effects import Broken, Exchange, NotConnected, Operation, Request, Response
+from topics.client.wire.effects import Broken, NotConnected, Operation, Response, RoundTrip, WireRequest
 from topics.client.wire.session import RetryRule, Session, decode_or_refuse, refused_by
 from topics.core import UserMistake, did_you_mean, nearest
 
@@ -57,7 +57,7 @@ class CommandRetries(RetryRule):
     """The retries of a person's command: nothing is waited for that was not asked for."""
 
     def __init__(self, address: Address, wait_s: float | None, *, awaits_restarts: bool) -> None:
-        self._probe = ServerProbe(address)
+        self._probe = CommandProbe(address)
         self._later_s = (PATIENCE_S if wait_s is None else wait_s) if awaits_restarts else wait_s or 0.0
         self.away_s = wait_s or 0.0
 
@@ -82,7 +82,7 @@ class CommandRetries(RetryRule):
         return Unreachable(f"no topics server answers at {url}: {error}")
 
 
-class ServerProbe:
+class CommandProbe:
     """Finds out whether a topics server answers at an address."""
 
     def __init__(self, address: Address) -> None:
@@ -95,7 +95,7 @@ class ServerProbe:
         while True:
             more_s = max(deadline - time.monotonic() - HEARD_WITHIN_S, 0.0)
             try:
-                answer = self._io.run(_once(Request(method="GET", target="/v0/health", wait_s=more_s)))
+                answer = self._io.run(_once(WireRequest(method="GET", target="/v0/health", wait_s=more_s)))
                 refused = refused_by(answer)
                 if refused is None or not _is_foreign(refused):
                     return
@@ -106,8 +106,8 @@ class ServerProbe:
             time.sleep(PAUSE_S)
 
 
-def _once(request: Request) -> Operation[Response]:
-    response: Response = yield Exchange(request)
+def _once(request: WireRequest) -> Operation[Response]:
+    response: Response = yield RoundTrip(request)
     return response
 
 
@@ -133,7 +133,7 @@ def ask(
     With `once`, it is not repeated after a broken connection, because its effect would not be the same.
     """
     encoded = None if body is None else msgspec.json.encode(body)
-    request = Request(method=method, target=path, body=encoded, headers=headers)
+    request = WireRequest(method=method, target=path, body=encoded, headers=headers)
     try:
         response = client._io.run(client._session.fetch(request, once=once))
     except Refused as refusal:
@@ -145,7 +145,7 @@ def ask(
 
 def require_server(client: Topics) -> None:
     """Raise `Unreachable` unless the server answers now, or within the time that it is waited for."""
-    client._io.run(client._session.fetch(Request(method="GET", target="/v0/health")))
+    client._io.run(client._session.fetch(WireRequest(method="GET", target="/v0/health")))
 
 
 def listed(client: Topics, path: str, key: str, **query: str) -> Iterator[Json]:

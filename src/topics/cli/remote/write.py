@@ -22,7 +22,7 @@ from topics.cli.parser import any_bytes
 from topics.cli.remote.client import Json, require_server, topic_path
 from topics.cli.remote.options import add_flags, client_for, given_flags
 from topics.client.sync import Topics
-from topics.client.wire.effects import Request
+from topics.client.wire.effects import WireRequest
 from topics.client.wire.session import decode_or_refuse
 from topics.core import UserMistake
 
@@ -114,7 +114,7 @@ def _going_on(arguments: argparse.Namespace, count: int) -> str:
 def write(client: Topics, topic: str, body: Json) -> Json:
     """Append records under an idempotency key. `Uncertain`: they may be in the log or not."""
     key = client._session.new_key()
-    request = Request(
+    request = WireRequest(
         method="POST",
         target=topic_path(topic) + "?return_seqs=false",
         body=msgspec.json.encode({**body, "idempotency_key": key}),

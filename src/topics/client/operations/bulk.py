@@ -13,8 +13,8 @@ from topics.client.wire.effects import (
     Open,
     Operation,
     Receive,
-    Request,
     Response,
+    WireRequest,
 )
 from topics.client.wire.session import Backoff, Json, Session, refused_by, retry_after_s, topic_path
 
@@ -34,7 +34,7 @@ def state(session: Session, topic: str) -> Operation[Json]:
 
 def scan(session: Session, topic: str, request: Json) -> Operation[Any]:
     """The stream of a scan, its body not read yet."""
-    asked = Request(method="POST", target=topic_path(topic) + "/scan", body=encode_json(request))
+    asked = WireRequest(method="POST", target=topic_path(topic) + "/scan", body=encode_json(request))
     backoff = Backoff(session.retry_s)
     while True:
         asked_s = 0.0
@@ -108,7 +108,7 @@ def put_part(
     """Put rows into a stage; rows that name no topic are for `topic`."""
     query = "" if topic is None else "?" + urlencode({"topic": topic})
     target = path("stages", stage, "parts", part) + query
-    request = Request(method="PUT", target=target, body=arrow_stream, content_type=ARROW_STREAM)
+    request = WireRequest(method="PUT", target=target, body=arrow_stream, content_type=ARROW_STREAM)
     return (yield from session.fetch(request))
 
 

@@ -9,11 +9,11 @@ import msgspec
 
 from topics.client.encoding import encode_json
 from topics.client.errors import Refused, loss_error
-from topics.client.operations.pages import Tombstone
+from topics.client.operations.pages import TombstoneReply
 from topics.client.operations.reading import IgnoredLosses, OnLoss, check_ways_past
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Restarted
-from topics.client.wire.effects import Call, Operation, Request
+from topics.client.wire.effects import Call, Operation, WireRequest
 from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -29,11 +29,11 @@ class _Notes(msgspec.Struct, gc=False):
     """The metadata of a stream, or of one batch in it."""
 
     epoch: int = 0
-    tombstone: Tombstone | None = None
+    tombstone: TombstoneReply | None = None
     complete: bool = False
 
 
-class _Written(msgspec.Struct, gc=False):
+class _WrittenColumn(msgspec.Struct, gc=False):
     first_seq: int | None
     last_seq: int | None
     count: int
@@ -43,7 +43,7 @@ class _Written(msgspec.Struct, gc=False):
 class _Answer(msgspec.Struct, gc=False):
     topic: str
     epoch: int
-    batches: list[_Written]
+    batches: list[_WrittenColumn]
 
 
 _decode_notes = msgspec.json.Decoder(_Notes).decode
@@ -59,7 +59,7 @@ def needed(module: str) -> Any:
         raise ImportError(f"{module} is needed here: pip install 'topics-log[arrow]'{more}") from None
 
 
-class Columns:
+class ReplyColumns:
     def __init__(self, session: Session, topic: str, wanted: WantedTopic, ignored: IgnoredLosses) -> None:
         self._session = session
         self._topic = topic
@@ -73,7 +73,7 @@ class Columns:
         pa = needed("pyarrow")
         check_ways_past(on_loss, ignore_loss)
         body = encode_json({"from_seq": from_seq or 0})
-        request = Request(method="POST", target=topic_path(self._topic) + "/scan", body=body)
+        request = WireRequest(method="POST", target=topic_path(self._topic) + "/scan", body=body)
         response = yield from self._session.fetch(request)
         stream = pa.ipc.open_stream(response.body)
         epoch = _notes(stream.schema.metadata).epoch
@@ -86,7 +86,7 @@ class Columns:
         return pa.Table.from_batches(batches, stream.schema.remove_metadata())
 
     def _handle_loss(
-        self, tombstone: Tombstone, epoch: int, on_loss: OnLoss | None, ignore_loss: str | None
+        self, tombstone: TombstoneReply, epoch: int, on_loss: OnLoss | None, ignore_loss: str | None
     ) -> Operation[None]:
         loss = tombstone.loss(self._topic, epoch, None)
         if on_loss is not None:
@@ -113,7 +113,7 @@ class Columns:
         if not table.num_rows:
             raise ValueError("the table has no rows")
         yield from self._wanted.ensure()
-        written: list[_Written] = []
+        written: list[_WrittenColumn] = []
         epoch = 0
         for body in _requests(pa, table):
             answer = yield from self._send(body)
@@ -129,7 +129,7 @@ class Columns:
         key = self._session.new_key()
         query = {"idempotency_key": key, **({"create": "false"} if self._wanted.is_given else {})}
         target = f"{topic_path(self._topic)}/append?{urlencode(query)}"
-        request = Request(method="POST", target=target, body=body, content_type=ARROW)
+        request = WireRequest(method="POST", target=target, body=body, content_type=ARROW)
         response = yield from self._session.write(self._topic, request, key)
         return decode_or_refuse(_decode_answer, response)
 

@@ -6,7 +6,7 @@ from topics.client.errors import Refused
 from topics.client.operations.settings import check_settings, resolved
 from topics.client.records import Answer
 from topics.client.wire.address import path
-from topics.client.wire.effects import Operation, Pause, Request
+from topics.client.wire.effects import Operation, Pause, WireRequest
 from topics.client.wire.session import Json, Session, topic_path
 
 PAGE = 1000
@@ -146,5 +146,7 @@ def info(session: Session) -> Operation[Json]:
 
 
 def get(session: Session, topic: str, seq: int) -> Operation[bytes]:
-    response = yield from session.fetch(Request(method="GET", target=f"{topic_path(topic)}/records/{seq}"))
+    response = yield from session.fetch(
+        WireRequest(method="GET", target=f"{topic_path(topic)}/records/{seq}")
+    )
     return response.body

@@ -12,7 +12,7 @@ from topics.client.records import AnyLoss, Lost, Record, Restarted
 T = TypeVar("T")
 
 
-class _Row(msgspec.Struct, gc=False):
+class _PageRow(msgspec.Struct, gc=False):
     seq: int = msgspec.field(name="$seq")
     ts: int = msgspec.field(name="$ts")
     data: Any
@@ -21,7 +21,7 @@ class _Row(msgspec.Struct, gc=False):
     meta: dict[str, Any] | None = None
 
 
-class _RawRow(_Row, gc=False):
+class _RawRow(_PageRow, gc=False):
     data: msgspec.Raw
 
 
@@ -32,7 +32,7 @@ class _BareRow(_RawRow, gc=False):
         return decode_json(self.meta) if len(self.meta) else None
 
 
-class Tombstone(msgspec.Struct, gc=False):
+class TombstoneReply(msgspec.Struct, gc=False):
     gap_from: int
     gap_to: int
     reason: str
@@ -46,30 +46,30 @@ class Tombstone(msgspec.Struct, gc=False):
         return Lost(topic, epoch, self.gap_from, self.gap_to, self.reason, self.missed_estimate)
 
 
-class Page(msgspec.Struct, gc=False):
-    records: list[_Row]
+class PageReply(msgspec.Struct, gc=False):
+    records: list[_PageRow]
     next_from_seq: int
     head_seq: int
     caught_up: bool
     epoch: int
-    tombstone: Tombstone | None = None
+    tombstone: TombstoneReply | None = None
 
 
-class _RawPage(Page, gc=False):
+class _RawPage(PageReply, gc=False):
     records: list[_RawRow]  # type: ignore[assignment]
 
 
-class _BarePage(Page, gc=False):
+class _BarePage(PageReply, gc=False):
     records: list[_BareRow]  # type: ignore[assignment]
 
 
 _decode_bare_page = msgspec.json.Decoder(_BarePage).decode
 
 
-def _forgiving(decode: Callable[[bytes], Page]) -> Callable[[bytes], Page]:
+def _forgiving(decode: Callable[[bytes], PageReply]) -> Callable[[bytes], PageReply]:
     """Decode a page leniently if one of its records has numbers that the fast decoder refuses."""
 
-    def forgiving(body: bytes) -> Page:
+    def forgiving(body: bytes) -> PageReply:
         try:
             return decode(body)
         except msgspec.DecodeError:
@@ -78,7 +78,7 @@ def _forgiving(decode: Callable[[bytes], Page]) -> Callable[[bytes], Page]:
     return forgiving
 
 
-_decode_plain = _forgiving(msgspec.json.Decoder(Page).decode)
+_decode_plain = _forgiving(msgspec.json.Decoder(PageReply).decode)
 _decode_typed = _forgiving(msgspec.json.Decoder(_RawPage).decode)
 
 
@@ -95,13 +95,13 @@ class Batch(Generic[T]):
         self.invalid = invalid
 
 
-def page_decoder(codec: Codec[Any]) -> Callable[[bytes], Page]:
+def page_decoder(codec: Codec[Any]) -> Callable[[bytes], PageReply]:
     if codec is RAW:
         return _decode_bare_page
     return _decode_plain if codec.is_plain else _decode_typed
 
 
-def records_of(codec: Codec[T], topic: str, page: Page) -> Batch[T]:
+def records_of(codec: Codec[T], topic: str, page: PageReply) -> Batch[T]:
     epoch = page.epoch
     if codec.is_plain and not isinstance(page, _BarePage):
         return Batch(

@@ -13,11 +13,11 @@ import msgspec
 
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import InvalidData, LeaseLost, RecordGone, Refused, TopicsError, loss_error
-from topics.client.operations.pages import Tombstone
+from topics.client.operations.pages import TombstoneReply
 from topics.client.operations.reading import OnLoss
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import AnyLoss
-from topics.client.wire.effects import Call, Operation, Pause, Request, Response
+from topics.client.wire.effects import Call, Operation, Pause, Response, WireRequest
 from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
 
@@ -32,7 +32,7 @@ MAX_NODE_BYTES = 128
 HEARTBEATS = 3
 
 
-class _Row(msgspec.Struct, gc=False):
+class _JobRow(msgspec.Struct, gc=False):
     data: msgspec.Raw
     lease_id: str
     deadline: int
@@ -44,8 +44,8 @@ class _Row(msgspec.Struct, gc=False):
 
 
 class _Claimed(msgspec.Struct, gc=False):
-    claimed: list[_Row]
-    tombstone: Tombstone | None = None
+    claimed: list[_JobRow]
+    tombstone: TombstoneReply | None = None
     epoch: int = 0
 
 
@@ -55,7 +55,7 @@ _decode_claim = msgspec.json.Decoder(_Claimed).decode
 class Lease(msgspec.Struct):
     """A claimed job, and the end of its lease."""
 
-    row: _Row
+    row: _JobRow
     node: str  # who claimed it: a forked process may settle it
     lease_s: float
     ends: float  # on the monotonic clock
@@ -152,7 +152,7 @@ class Claiming(Generic[T]):
         if wait_s > 0:
             body["wait_ms"] = int(wait_s * 1000)
         began = time.monotonic()
-        request = Request(
+        request = WireRequest(
             method="POST", target=topic_path(self.topic) + "/claim", body=encode_json(body), wait_s=wait_s
         )
         response: Response = yield from self._session.fetch(request)

@@ -20,7 +20,7 @@ import msgspec
 from topics.client.cursors.cursor import Cursor, MemoryCursor, position_after
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import loss_error
-from topics.client.operations.pages import Batch, Page, page_decoder, records_of
+from topics.client.operations.pages import Batch, PageReply, page_decoder, records_of
 from topics.client.records import AnyLoss, Position, Record, Restarted
 from topics.client.wire.effects import (
     Abandon,
@@ -30,8 +30,8 @@ from topics.client.wire.effects import (
     Finish,
     NotConnected,
     Operation,
-    Request,
     Response,
+    WireRequest,
 )
 from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
 
@@ -239,7 +239,7 @@ class Reading(Generic[T]):
                 self._page_end = None
         return batch
 
-    def _fetch(self) -> Operation[Page]:
+    def _fetch(self) -> Operation[PageReply]:
         begun, self._begun = self._begun, None
         response: Response | None = None
         if begun is not None:
@@ -253,7 +253,7 @@ class Reading(Generic[T]):
         yield from self._look_ahead(page)
         return page
 
-    def _look_ahead(self, page: Page) -> Operation[None]:
+    def _look_ahead(self, page: PageReply) -> Operation[None]:
         """Note where the next page begins, and request it while this one is handled."""
         if page.records or page.tombstone is not None or not page.caught_up:
             self._heard = time.monotonic()
@@ -273,7 +273,7 @@ class Reading(Generic[T]):
             except (NotConnected, Broken):
                 self._begun = None
 
-    def _ends_with(self, page: Page) -> bool:
+    def _ends_with(self, page: PageReply) -> bool:
         if not self._options.follow:
             return page.caught_up or page.next_from_seq >= (self._goal or 0)
         return page.caught_up and not page.records and self._silence_left() == 0
@@ -295,7 +295,7 @@ class Reading(Generic[T]):
 
     # --- requests ---------------------------------------------------------------------------------------
 
-    def _request(self) -> Request:
+    def _request(self) -> WireRequest:
         options = self._options
         wait_s = self._silence_left() if options.follow and options.waits else 0.0
         if options.tag is None and options.since is None and not self._uses_last:
@@ -314,9 +314,9 @@ class Reading(Generic[T]):
         if wait_s:
             query.append(("wait_ms", int(wait_s * 1000)))
         target = f"{topic_path(self._topic)}/records?{urlencode(query)}"
-        return Request(method="GET", target=target, wait_s=wait_s)
+        return WireRequest(method="GET", target=target, wait_s=wait_s)
 
-    def _diff(self, wait_s: float) -> Request:
+    def _diff(self, wait_s: float) -> WireRequest:
         body: Json = {"from_seq": self._seq, "limit": self._page_limit(), "include_tags": True}
         body["max_batch_bytes"] = PAGE_BYTES
         if self._epoch is not None:
@@ -326,7 +326,7 @@ class Reading(Generic[T]):
         if wait_s:
             body["wait_ms"] = int(wait_s * 1000)
         target = topic_path(self._topic) + "/diff"
-        return Request(method="POST", target=target, body=encode_json(body), wait_s=wait_s)
+        return WireRequest(method="POST", target=target, body=encode_json(body), wait_s=wait_s)
 
     def _page_limit(self) -> int:
         return PAGE_RECORDS if self._left is None else max(1, min(PAGE_RECORDS, self._left))

@@ -17,7 +17,15 @@ from topics.client.encoding import Codec, codec_for
 from topics.client.operations.pages import Batch
 from topics.client.operations.reading import IgnoredLosses, OnLoss, Reading, ReadOptions
 from topics.client.wire.address import path
-from topics.client.wire.effects import Broken, CloseStream, NotConnected, Open, Operation, Receive, Request
+from topics.client.wire.effects import (
+    Broken,
+    CloseStream,
+    NotConnected,
+    Open,
+    Operation,
+    Receive,
+    WireRequest,
+)
 from topics.client.wire.session import Session, refused_by
 
 # A stream without a heartbeat for this long is dead.
@@ -120,7 +128,7 @@ class Watching:
             seq, epoch = reading.position
             query.append(("topic", f"{name}@{seq}" + ("" if epoch is None else f"~{epoch}")))
         try:
-            request = Request(method="GET", target=f"{path('tail')}?{urlencode(query)}")
+            request = WireRequest(method="GET", target=f"{path('tail')}?{urlencode(query)}")
             response, self._stream = yield Open(request)
         except (NotConnected, Broken):
             return False

@@ -12,7 +12,7 @@ from topics.client.errors import TopicNotFound, TopicsError
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Draft
 from topics.client.wire.address import KEY_HEADER
-from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Request, Response
+from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Response, WireRequest
 from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
@@ -96,16 +96,16 @@ class Writing(Generic[T]):
         key = key or self.new_key()
         return self.send(self.request(self.body(rows, key)), key)
 
-    def send(self, request: Request, key: str) -> Operation[Ack]:
+    def send(self, request: WireRequest, key: str) -> Operation[Ack]:
         return self.finish(request, key) if self.wanted.is_there else self._make_and_finish(request, key)
 
-    def _make_and_finish(self, request: Request, key: str) -> Operation[Ack]:
+    def _make_and_finish(self, request: WireRequest, key: str) -> Operation[Ack]:
         yield from self.wanted.ensure()
         return (yield from self.finish(request, key))
 
-    def request(self, body: bytes, header_key: str = "") -> Request:
+    def request(self, body: bytes, header_key: str = "") -> WireRequest:
         headers = ((KEY_HEADER, header_key),) if header_key else ()
-        return Request(method="POST", target=topic_path(self.topic), body=body, headers=headers)
+        return WireRequest(method="POST", target=topic_path(self.topic), body=body, headers=headers)
 
     def body(self, rows: Sequence[bytes], key: str) -> bytes:
         # One seq may be returned twice: the shortest request is the fastest.
@@ -117,7 +117,7 @@ class Writing(Generic[T]):
 
     def finish(
         self,
-        request: Request,
+        request: WireRequest,
         key: str,
         begun: Any = None,
         since: float | None = None,
@@ -142,7 +142,7 @@ class Sent:
 
     __slots__ = ("begun", "key", "request", "since")
 
-    def __init__(self, request: Request, key: str) -> None:
+    def __init__(self, request: WireRequest, key: str) -> None:
         self.request = request
         self.key = key
         self.begun: Any = None

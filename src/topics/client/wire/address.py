@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from topics.client.wire.effects import Request
+from topics.client.wire.effects import WireRequest
 
 DEFAULT_URL = "http://127.0.0.1:4000"
 KEY_HEADER = "Idempotency-Key"
@@ -23,11 +23,11 @@ class Address(msgspec.Struct, frozen=True):
     base: str
     head: bytes
 
-    def before_headers(self, request: Request) -> bytes:
+    def before_headers(self, request: WireRequest) -> bytes:
         """The beginning of a request with a body, up to its own headers."""
         return _before_headers(request.method, self.base + request.target, self.head, request.content_type)
 
-    def render(self, request: Request) -> bytes:
+    def render(self, request: WireRequest) -> bytes:
         """The bytes of a request."""
         body = request.body
         own = b"".join([f"{name}: {value}\r\n".encode() for name, value in request.headers])

@@ -15,7 +15,7 @@ _FINAL = 200
 _FIRST_ROOM, _MOST_ROOM = 1 << 14, 1 << 18
 
 
-class KnownHead:
+class KnownReplyHead:
     """A parsed head."""
 
     __slots__ = ("headers", "is_last", "length", "status")
@@ -29,10 +29,10 @@ class KnownHead:
 
 
 # Heads by their bytes, because a server repeats the same few heads. All connections of a client share them.
-KnownHeads: TypeAlias = dict[bytes, KnownHead]
+KnownHeads: TypeAlias = dict[bytes, KnownReplyHead]
 
 
-def _keep(known_heads: KnownHeads, head: bytes, known: KnownHead) -> None:
+def _keep(known_heads: KnownHeads, head: bytes, known: KnownReplyHead) -> None:
     if len(known_heads) >= _MOST_HEADS:
         known_heads.clear()
     known_heads[head] = known
@@ -47,7 +47,7 @@ class PipelinedAnswers:
         self._known = known
         # The last head, with its end.
         self._head = b""
-        self._known_head: KnownHead = None  # type: ignore[assignment]
+        self._known_head: KnownReplyHead = None  # type: ignore[assignment]
         self._rest = b""
         # The server closes the connection after an answer that has come.
         self.is_last = False
@@ -80,7 +80,7 @@ class PipelinedAnswers:
     def has_rest(self) -> bool:
         return bool(self._rest)
 
-    def _learnt(self, head: bytes) -> KnownHead:
+    def _learnt(self, head: bytes) -> KnownReplyHead:
         parser = AnswerParser(self._known)
         parser.feed(head + _END)
         response = parser.head()
@@ -89,7 +89,7 @@ class PipelinedAnswers:
             length = int(response.headers["content-length"]) if has_body else 0
         except KeyError:
             raise ValueError("the answer does not tell how long it is") from None
-        known = KnownHead(response.status, response.headers, length)
+        known = KnownReplyHead(response.status, response.headers, length)
         known.is_last = has_body and not parser.keeps
         if not known.is_last:
             _keep(self._known, head, known)
@@ -118,7 +118,7 @@ class AnswerParser:
     def __init__(self, known: KnownHeads) -> None:
         self._known = known
         # The last known head, its bytes, and the length of the whole answer.
-        self._last: KnownHead = None  # type: ignore[assignment]
+        self._last: KnownReplyHead = None  # type: ignore[assignment]
         self._last_head = b""
         self._last_bytes = 0
         # Where bytes are received. Kept, because the system would take back and return the memory of a large
@@ -215,7 +215,7 @@ class AnswerParser:
         end = data.find(_END)
         length = len(data) - end - 4
         if self.is_complete and self._keep and self._headers.get("content-length") == str(length):
-            _keep(self._known, data[:end], KnownHead(self._status, self._headers, length))
+            _keep(self._known, data[:end], KnownReplyHead(self._status, self._headers, length))
 
     def finish(self) -> bool:
         """The server has closed the connection. Whether that is the end of an answer without a length."""

@@ -15,7 +15,7 @@ _STREAM_BYTES = 4 << 20
 class ConnectionOwner(Protocol):
     """The pool of a connection, which learns when requests are answered or have failed."""
 
-    def answered(self, connection: "Connection") -> None:
+    def answered(self, connection: "ClientConnection") -> None:
         """The slot of the request is free, and so is the connection."""
 
     def failed(self) -> None:
@@ -25,7 +25,7 @@ class ConnectionOwner(Protocol):
         """`count` requests were sent in one piece, and their answers came in `pieces`."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """A connection of a pool, with one of two uses at a time.
 
     `ask` and `ask_pipelined` send requests whose answers resolve futures. With `send` and `receive`, the

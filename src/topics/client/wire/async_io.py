@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from topics.client.wire.address import Address, render_keyed
 from topics.client.wire.answers import KnownHeads
-from topics.client.wire.async_connection import Connection, broken
+from topics.client.wire.async_connection import ClientConnection, broken
 from topics.client.wire.async_pool import Pool
 from topics.client.wire.effects import (
     Abandon,
@@ -21,15 +21,15 @@ from topics.client.wire.effects import (
     ClientClosed,
     CloseStream,
     Effect,
-    Exchange,
     Finish,
     NotConnected,
     Open,
     Operation,
     Pause,
     Receive,
-    Request,
     Response,
+    RoundTrip,
+    WireRequest,
 )
 from topics.client.wire.forks import reset_after_fork
 
@@ -39,7 +39,7 @@ R = TypeVar("R")
 IS_ASYNC: Final = True
 
 
-def _ended(connection: Connection, error: BaseException) -> BaseException:
+def _ended(connection: ClientConnection, error: BaseException) -> BaseException:
     """Close the connection of a failed request, and return the error to raise."""
     connection.close()
     return broken(error) if isinstance(error, OSError | ValueError) else error
@@ -100,14 +100,14 @@ class AsyncIO:
                 return result
             value = failure = None
             try:
-                if type(effect) is Exchange:  # most effects are
+                if type(effect) is RoundTrip:  # most effects are
                     value = await self._exchange(pool, effect.request)
                 else:
                     value = await self._perform(pool, effect)
             except BaseException as error:
                 failure = error
 
-    async def _exchange(self, pool: Pool, request: Request) -> Response:
+    async def _exchange(self, pool: Pool, request: WireRequest) -> Response:
         if request.wait_s:
             return await self._finish(pool, await self._begin(pool, request), request)
         slots = pool.slots
@@ -128,7 +128,7 @@ class AsyncIO:
 
     def attempt(
         self, before_headers: bytes, key: str, body: bytes, now: float
-    ) -> "tuple[Connection | None, asyncio.Future[Any]] | None":
+    ) -> "tuple[ClientConnection | None, asyncio.Future[Any]] | None":
         """Send a write with this key at once, if a connection and a slot are free; None if not.
 
         Without a connection, it goes out with others, and its answer may be dropped; or is None, if it could
@@ -177,19 +177,19 @@ class AsyncIO:
                 pool.cursors[id(cursor)] = cursor
         return None
 
-    async def _begin(self, pool: Pool, request: Request) -> Connection:
+    async def _begin(self, pool: Pool, request: WireRequest) -> ClientConnection:
         data = self._address.render(request)
         connection = pool.take() or await self._connect(pool)
         connection.send(data)
         return connection
 
-    async def _connect(self, pool: Pool) -> Connection:
+    async def _connect(self, pool: Pool) -> ClientConnection:
         loop, address = pool.loop, self._address
         context = ssl.create_default_context() if address.is_tls else None
         try:
             async with asyncio.timeout(self._timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(loop, self._known, pool),
+                    lambda: ClientConnection(loop, self._known, pool),
                     address.host,
                     address.port,
                     ssl=context,
@@ -199,7 +199,7 @@ class AsyncIO:
             raise NotConnected(str(error) or "no connection in time") from error
         return connection
 
-    async def _finish(self, pool: Pool, connection: Connection, request: Request) -> Response:
+    async def _finish(self, pool: Pool, connection: ClientConnection, request: WireRequest) -> Response:
         try:
             response = await connection.receive(self._timeout_s + request.wait_s)
         except BaseException as error:
@@ -208,7 +208,7 @@ class AsyncIO:
         pool.give_back(connection)
         return response
 
-    async def _open(self, pool: Pool, request: Request) -> tuple[Response, Connection | None]:
+    async def _open(self, pool: Pool, request: WireRequest) -> tuple[Response, ClientConnection | None]:
         connection = await self._begin(pool, request)
         try:
             response = await connection.receive_head(self._timeout_s + request.wait_s)

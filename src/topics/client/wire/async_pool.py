@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
-from topics.client.wire.async_connection import Connection
+from topics.client.wire.async_connection import ClientConnection
 from topics.client.wire.effects import Response
 
 # More requests wait for one of these to end. Long polls are not counted.
@@ -57,27 +57,27 @@ class Pool:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.idle: list[Connection] = []
+        self.idle: list[ClientConnection] = []
         self.slots = Slots(loop)
         self.outbox = Outbox(self)
         # The cursors of readers. The client stores their positions before it closes.
         self.cursors: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.is_closed = False
 
-    def take(self) -> Connection | None:
+    def take(self) -> ClientConnection | None:
         while self.idle:
             connection = self.idle.pop()
             if connection.is_usable:
                 return connection
         return None
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: ClientConnection) -> None:
         if connection.is_usable and not self.is_closed:
             self.idle.append(connection)
         else:
             connection.close()
 
-    def answered(self, connection: Connection) -> None:
+    def answered(self, connection: ClientConnection) -> None:
         slots = self.slots
         slots.free += 1
         if slots.waiting:

@@ -20,15 +20,15 @@ from topics.client.wire.effects import (
     ClientClosed,
     CloseStream,
     Effect,
-    Exchange,
     Finish,
     NotConnected,
     Open,
     Operation,
     Pause,
     Receive,
-    Request,
     Response,
+    RoundTrip,
+    WireRequest,
 )
 from topics.client.wire.forks import reset_after_fork
 
@@ -159,7 +159,7 @@ class Blocking:
                 return result
             value = failure = None
             try:
-                if type(effect) is Exchange:  # most effects are
+                if type(effect) is RoundTrip:  # most effects are
                     request = effect.request
                     value = self._finish(*self._begin(request), request.wait_s)
                 else:
@@ -193,7 +193,7 @@ class Blocking:
                 return self.run
         return None
 
-    def _begin(self, request: Request) -> tuple[_Connection, Request]:
+    def _begin(self, request: WireRequest) -> tuple[_Connection, WireRequest]:
         data = self._address.render(request)
         connection = self._take()
         if connection is not None:
@@ -210,7 +210,7 @@ class Blocking:
             raise Broken(str(error)) from error
         return connection, request
 
-    def _finish(self, connection: _Connection, request: Request, wait_s: float) -> Response:
+    def _finish(self, connection: _Connection, request: WireRequest, wait_s: float) -> Response:
         try:
             if self._on_silence is not None:
                 on_silence, self._on_silence = self._on_silence, None
@@ -226,7 +226,7 @@ class Blocking:
         self._give_back(connection)
         return response
 
-    def _open(self, request: Request) -> tuple[Response, _Connection | None]:
+    def _open(self, request: WireRequest) -> tuple[Response, _Connection | None]:
         connection, _ = self._begin(request)
         try:
             response = connection.receive_head(request.wait_s)
@@ -266,7 +266,7 @@ class Blocking:
             self.close()
 
 
-class _Stopped(BaseException):
+class _LoopStopped(BaseException):
     """Raised into an operation in the background when it is no longer needed."""
 
 
@@ -285,12 +285,12 @@ class BackgroundThread:
     def _run(self) -> None:
         try:
             self.has_failed = not self._io.run(self._operation, pause=self._pause)
-        except _Stopped:
+        except _LoopStopped:
             pass
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
-            raise _Stopped
+            raise _LoopStopped
 
     def has_cancelled(self, error: BaseException) -> bool:
         """False: a thread cannot interrupt its caller."""

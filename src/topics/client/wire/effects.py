@@ -14,7 +14,7 @@ R = TypeVar("R")
 JSON = "application/json"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     target: str
     body: bytes | None = None
@@ -45,16 +45,16 @@ class ClientClosed(RuntimeError):
         super().__init__("this client is closed: make another one, or ask before close()")
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class RoundTrip(msgspec.Struct, frozen=True):
     """Send a request and wait for its answer: a `Response`, or `NotConnected` or `Broken`."""
 
-    request: Request
+    request: WireRequest
 
 
 class Begin(msgspec.Struct, frozen=True):
     """Send a request without waiting; the result is for `Finish`."""
 
-    request: Request
+    request: WireRequest
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Abandon(msgspec.Struct, frozen=True):
 class Open(msgspec.Struct, frozen=True):
     """Send a request whose answer is a stream; the result is its head as a `Response`, and the stream."""
 
-    request: Request
+    request: WireRequest
 
 
 class Receive(msgspec.Struct, frozen=True):
@@ -107,5 +107,7 @@ class Attach(msgspec.Struct, frozen=True):
     cursor: Any
 
 
-Effect: TypeAlias = Exchange | Begin | Finish | Abandon | Open | Receive | CloseStream | Pause | Call | Attach
+Effect: TypeAlias = (
+    RoundTrip | Begin | Finish | Abandon | Open | Receive | CloseStream | Pause | Call | Attach
+)
 Operation: TypeAlias = Generator[Effect, Any, R]

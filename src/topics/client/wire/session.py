@@ -15,13 +15,13 @@ from topics.client.errors import Refused, TopicsError, Uncertain, Unreachable, r
 from topics.client.wire.address import path
 from topics.client.wire.effects import (
     Broken,
-    Exchange,
     Finish,
     NotConnected,
     Operation,
     Pause,
-    Request,
     Response,
+    RoundTrip,
+    WireRequest,
 )
 from topics.client.wire.forks import reset_after_fork
 
@@ -111,12 +111,12 @@ class Session:
     ) -> Operation[Json]:
         """Send a JSON request that may be repeated without harm, and return the decoded answer."""
         encoded = None if body is None else encode_json(body)
-        request = Request(method=method, target=target, body=encoded, headers=headers)
+        request = WireRequest(method=method, target=target, body=encoded, headers=headers)
         return decode_or_refuse(_decode, (yield from self.fetch(request, patience_s, broken)))
 
     def fetch(
         self,
-        request: Request,
+        request: WireRequest,
         patience_s: float | None = None,
         broken: list[Exception] | None = None,
         *,
@@ -134,7 +134,7 @@ class Session:
             backoff, asked_s = patience, 0.0
             failure: TopicsError
             try:
-                response: Response = yield Exchange(request)
+                response: Response = yield RoundTrip(request)
                 refused = refused_by(response)
                 if refused is None:
                     rule.answered()
@@ -160,7 +160,7 @@ class Session:
     def write(
         self,
         topic: str,
-        request: Request,
+        request: WireRequest,
         key: str,
         begun: Any = None,
         since: float | None = None,
@@ -189,7 +189,7 @@ class Session:
             try:
                 heard, came = came, None
                 if heard is None:
-                    attempt, begun = Exchange(request) if begun is None else Finish(begun), None
+                    attempt, begun = RoundTrip(request) if begun is None else Finish(begun), None
                     heard = yield attempt
                 elif isinstance(heard, Broken):
                     raise heard
@@ -231,8 +231,8 @@ class Session:
     def _is_forgotten(self, topic: str, sent_at: float) -> Operation[bool]:
         """Whether the server may have forgotten a key that was first sent at that time."""
         try:
-            response: Response = yield Exchange(
-                Request(method="GET", target=topic_path(topic) + "?touch=false")
+            response: Response = yield RoundTrip(
+                WireRequest(method="GET", target=topic_path(topic) + "?touch=false")
             )
         except (NotConnected, Broken):
             return False  # a repeat would fail, too

@@ -11,7 +11,7 @@ import topics
 from topics.core import invalid
 from topics.engine.node import Node
 from topics.flow.cursors import Cursors
-from topics.flow.kept_cursors import Cursor
+from topics.flow.kept_cursors import StoredCursor
 from topics.http.admission.auth import ADMIN, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.auth import about_key
@@ -137,7 +137,7 @@ class Attention:
             for cursor in self._node.cursors.of(topic.name):
                 yield from self._of_cursor(topic, cursor)
 
-    def _of_cursor(self, topic: Topic, cursor: Cursor) -> Iterator[Item]:
+    def _of_cursor(self, topic: Topic, cursor: StoredCursor) -> Iterator[Item]:
         now = self._node.engine.now()
         lag = Cursors.lag(topic, cursor)
         if not lag or cursor.epoch != topic.id:

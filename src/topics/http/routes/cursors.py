@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from topics.core import ApiError, invalid, topic_not_found
 from topics.flow.cursors import Cursors
-from topics.flow.kept_cursors import Cursor
+from topics.flow.kept_cursors import StoredCursor
 from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import (
@@ -73,7 +73,7 @@ class CursorRoutes:
                 shown.append(self._listed(name, cursor))
         answer(exchange, body)
 
-    def _listed(self, name: str, cursor: Cursor) -> dict[str, Any]:
+    def _listed(self, name: str, cursor: StoredCursor) -> dict[str, Any]:
         topic = self._engine.find(name)
         if topic is not None:
             self._engine.refresh(topic)
@@ -105,7 +105,7 @@ class CursorRoutes:
         epoch = unsigned_or_none(body.epoch, "epoch")
         topic = self._service.current_topic(exchange)
 
-        def done(cursor: Cursor, created: bool) -> None:
+        def done(cursor: StoredCursor, created: bool) -> None:
             entry = {"topic": topic.name, **_entry(topic, cursor), "created": created}
             answer(exchange, entry, 201 if created else 200)
 
@@ -137,7 +137,7 @@ def _prefixes(key: ApiKey | None, asked: str) -> list[str]:
     return [one for one in sorted(both) if not any(one != other and one.startswith(other) for other in both)]
 
 
-def _entry(topic: Topic | None, cursor: Cursor) -> dict[str, Any]:
+def _entry(topic: Topic | None, cursor: StoredCursor) -> dict[str, Any]:
     return {
         "consumer": cursor.consumer,
         "seq": cursor.seq,
@@ -147,6 +147,6 @@ def _entry(topic: Topic | None, cursor: Cursor) -> dict[str, Any]:
     }
 
 
-def _lag(topic: Topic | None, cursor: Cursor) -> int | None:
+def _lag(topic: Topic | None, cursor: StoredCursor) -> int | None:
     """Not known of a topic that is gone."""
     return None if topic is None else Cursors.lag(topic, cursor)

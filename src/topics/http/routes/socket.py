@@ -25,7 +25,7 @@ from topics.http.routes.socket_publishing import (
     Publications,
     error_message,
 )
-from topics.http.routes.subscriptions import Start, Wanted, check_names, open_topics
+from topics.http.routes.subscriptions import Start, SubscriptionRequest, check_names, open_topics
 from topics.http.routing import Route
 from topics.http.sse import REVOKED, Heartbeats
 from topics.http.stream import PING_S
@@ -49,7 +49,7 @@ class _Ping(_Envelope, gc=False, forbid_unknown_fields=True):
     pass
 
 
-class _Subscribe(Wanted, kw_only=True, gc=False, forbid_unknown_fields=True):
+class _Subscribe(SubscriptionRequest, kw_only=True, gc=False, forbid_unknown_fields=True):
     op: Any = None
     request_id: Any = None
     topic: str | None = None

@@ -38,7 +38,7 @@ class Start(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     epoch: int | UnsetType = UNSET
 
 
-class Wanted(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
+class SubscriptionRequest(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
     """Which parts of records, whose records, and how many at a time."""
 
     node: str | list[str] | None = None

@@ -27,7 +27,7 @@ from topics.http.routes.subscriptions import (
     DEFAULT_HEARTBEAT_MS,
     EventRoutes,
     EventWatcher,
-    Wanted,
+    SubscriptionRequest,
     heartbeat_length,
     last_event_id,
 )
@@ -208,7 +208,7 @@ def too_many_topics() -> ApiError:
 
 def _options(exchange: Exchange) -> WatchOptions:
     tag = exchange.query("tag")
-    wanted = Wanted(
+    wanted = SubscriptionRequest(
         node=exchange.query_all("node") or None,
         include_meta=exchange.query_flag("include_meta", True),
         include_tags=exchange.query_flag("include_tags", False),

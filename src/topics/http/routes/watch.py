@@ -22,7 +22,7 @@ from topics.http.routes.subscriptions import (
     EventWatcher,
     Opening,
     Start,
-    Wanted,
+    SubscriptionRequest,
     heartbeat_length,
     last_event_id,
     open_topics,
@@ -31,7 +31,7 @@ from topics.http.routing import Body, Route
 from topics.http.stream import PATIENCE_S, Stream
 
 
-class WatchBody(Wanted, kw_only=True, gc=False, forbid_unknown_fields=True):
+class WatchBody(SubscriptionRequest, kw_only=True, gc=False, forbid_unknown_fields=True):
     topics: dict[str, Start]
     max_batch_bytes: int = DEFAULT_FRAME_BYTES
     heartbeat_ms: int = DEFAULT_HEARTBEAT_MS

@@ -68,7 +68,7 @@ def read(
         if position < stop_before - 1:
             before = topic.store.cold_reads
             if choice is None:
-                _Walk(topic, page, limit, max_bytes, nodes, shape).go(stop_before)
+                _PageWalk(topic, page, limit, max_bytes, nodes, shape).go(stop_before)
             else:
                 _ChoosyWalk(topic, page, limit, max_bytes, nodes, shape, choice).go(stop_before)
             page.cold_reads = topic.store.cold_reads - before
@@ -83,7 +83,7 @@ _Taken = tuple[bytes, int, int, int | None]
 
 
 @dataclass(slots=True)
-class _Walk:
+class _PageWalk:
     """From run to run, until the page has so many records or so many bytes."""
 
     topic: Topic
@@ -173,7 +173,7 @@ MOST_EXAMINED = 100_000
 
 
 @dataclass(slots=True)
-class _ChoosyWalk(_Walk):
+class _ChoosyWalk(_PageWalk):
     """Past what is not of the reader's choice."""
 
     choice: Choice

@@ -53,7 +53,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _ScanWalk:
     """What one step has found so far; it becomes the scan's when the step has succeeded."""
 
     position: int
@@ -104,7 +104,7 @@ class Scan:
             position = min(position, self._stop)
             gap = None if gap is None else gap.within(self._stop)
         stop_before = min(stop_before, self._stop + 1)
-        walk = _Walk(position)
+        walk = _ScanWalk(position)
         if position < stop_before - 1:
             self._walk(walk, stop_before)
         self._epoch = None
@@ -117,7 +117,7 @@ class Scan:
             return None
         return Piece(self._joined(walk.parts), gap)
 
-    def _walk(self, walk: _Walk, stop_before: int) -> None:
+    def _walk(self, walk: _ScanWalk, stop_before: int) -> None:
         topic = self.topic
         for run, start, stop in topic.runs.stretches(max(walk.position + 1, topic.floor), stop_before):
             examined = self._take(walk, run, start, min(stop, start + STEP_RECORDS - walk.scanned))
@@ -131,7 +131,7 @@ class Scan:
             # Nothing readable is left below the bound: what remains was skipped in silence.
             walk.position = stop_before - 1
 
-    def _take(self, walk: _Walk, run: Run, start: int, stop: int) -> int:
+    def _take(self, walk: _ScanWalk, run: Run, start: int, stop: int) -> int:
         """Add what is wanted of a stretch of one run; returns the index up to which it was examined."""
         if not run.live_count or self._choice.is_outside(run):
             return stop

@@ -14,7 +14,7 @@ from topics.log.engine import Engine
 from topics.log.lifecycle import add_recovered
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.reload import Reload
-from topics.log.recover.replay import Replay
+from topics.log.recover.replay import JournalReplay
 from topics.log.recover.small_frames import SmallFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode
@@ -152,8 +152,8 @@ class Recovery:
         by_kind = {kind: extension for extension in engine.extensions for kind in extension.kinds}
         claimed = _OWN_KINDS.union(by_kind)
         reloading = Reload(engine, by_kind, snapshot)
-        applying = Replay(engine, by_kind, lost_frames, snapshot.next_topic_id)
-        phase: Reload | Replay = reloading
+        applying = JournalReplay(engine, by_kind, lost_frames, snapshot.next_topic_id)
+        phase: Reload | JournalReplay = reloading
         report_at = start
         for item in join_small(reader.stretches(position), position):
             if phase is reloading and item.position >= position:

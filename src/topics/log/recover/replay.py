@@ -25,7 +25,7 @@ _set_back = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int]]])
 _heads = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
-class Replay:
+class JournalReplay:
     """Takes the frames that the snapshot does not know yet."""
 
     def __init__(

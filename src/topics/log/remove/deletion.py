@@ -16,7 +16,7 @@ from topics.core import MAX_SEQ
 from topics.log.core import Core
 from topics.log.remove import ledger
 from topics.log.remove.removal import delete_live, expire, remove_front, settle_floor, surviving_damage
-from topics.log.remove.search import NOTHING, Found, Question, Search, Wanted, look_up
+from topics.log.remove.search import NOTHING, DeleteQuery, Found, Question, Search, look_up
 from topics.log.remove.tags import TagMatch
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
@@ -52,10 +52,12 @@ class DeleteOutcome:
     earliest_seq: int
 
 
-def wanted_records(before: int | None, match: TagMatch | None, seqs: Sequence[int] | None = None) -> Wanted:
+def wanted_records(
+    before: int | None, match: TagMatch | None, seqs: Sequence[int] | None = None
+) -> DeleteQuery:
     """What a client has asked for, before the head has been looked at."""
     limit = MAX_SEQ if before is None else before
-    return Wanted(limit, match, None if seqs is None else _ascending(seqs, limit))
+    return DeleteQuery(limit, match, None if seqs is None else _ascending(seqs, limit))
 
 
 def _ascending(seqs: Iterable[int], limit: int) -> I64:
@@ -101,7 +103,7 @@ def _seqs_that_match(
     """Servers of the first edition read frames that name seqs, and would pass over a tag beside them."""
     if match is None:
         return sorted({seq for seq in seqs if seq < limit})
-    wanted = Wanted(limit, match, _ascending(seqs, limit))
+    wanted = DeleteQuery(limit, match, _ascending(seqs, limit))
     chosen = surviving_damage(topic, lambda: choose(topic, wanted, search))
     return [run.base + index for run, found in chosen for index in found.indexes.tolist()]
 
@@ -167,7 +169,7 @@ def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = N
         return removed
     seqs = None if selector.seqs is None else _ascending(selector.seqs, limit)
     # Chosen before anything changes: a segment found damaged on the way starts the whole deletion again.
-    chosen = choose(topic, Wanted(limit, None if seqs is not None else match, seqs), search)
+    chosen = choose(topic, DeleteQuery(limit, None if seqs is not None else match, seqs), search)
     deleted = 0
     for run, found in chosen:
         deleted += delete_live(topic, run, found.indexes, found.size)
@@ -199,11 +201,11 @@ def preview_delete(
     effect first; beyond that nothing changes."""
     core.refresh(topic)
     limit = topic.head + 1 if before is None else min(before, topic.head + 1)
-    wanted = Wanted(limit, match, None if seqs is None else _ascending(seqs, limit))
+    wanted = DeleteQuery(limit, match, None if seqs is None else _ascending(seqs, limit))
     return surviving_damage(topic, lambda: _preview(topic, wanted, search))
 
 
-def _preview(topic: Topic, wanted: Wanted, search: Search | None) -> DeleteOutcome:
+def _preview(topic: Topic, wanted: DeleteQuery, search: Search | None) -> DeleteOutcome:
     if wanted.match is None and wanted.seqs is None:
         count, size = _live_below(topic, wanted.limit)
         earliest = topic.first_live(max(wanted.limit, topic.floor))
@@ -244,14 +246,14 @@ def _first_left(topic: Topic, going: dict[Run, I64 | U32]) -> int:
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def choose(topic: Topic, wanted: Wanted, search: Search | None = None) -> list[tuple[Run, Found]]:
+def choose(topic: Topic, wanted: DeleteQuery, search: Search | None = None) -> list[tuple[Run, Found]]:
     """The live records that are wanted, run by run. Changes nothing."""
     answers = {} if search is None else search.standing()
     chosen = _by_seq(topic, wanted, answers) if wanted.seqs is not None else _by_tag(topic, wanted, answers)
     return [(run, found) for run, found in chosen if len(found.indexes)]
 
 
-def _by_seq(topic: Topic, wanted: Wanted, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
+def _by_seq(topic: Topic, wanted: DeleteQuery, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
     seqs, match = wanted.seqs, wanted.match
     assert seqs is not None
     for run, inside in topic.runs.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
@@ -273,7 +275,7 @@ def _tagged(columns: Columns, indexes: I64, match: TagMatch) -> I64:
     return indexes[[bool(code) and match.matches(tags[code - 1]) for code in codes[indexes].tolist()]]
 
 
-def _by_tag(topic: Topic, wanted: Wanted, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
+def _by_tag(topic: Topic, wanted: DeleteQuery, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
     match, limit = wanted.match, wanted.limit
     assert match is not None
     for run in wanted.files(topic):
@@ -282,6 +284,6 @@ def _by_tag(topic: Topic, wanted: Wanted, answers: dict[Run, Found]) -> Iterator
             answers[run] = look_up(topic.store.segment(question.segment), question, wanted)
     unanswered = next((run.base for run in topic.runs if run.hot is not None and run not in answers), limit)
     seqs = topic.tags.matching(match, unanswered)
-    in_memory = Wanted(limit, None, np.sort(seqs[seqs < limit], kind="stable"))
+    in_memory = DeleteQuery(limit, None, np.sort(seqs[seqs < limit], kind="stable"))
     yield from _by_seq(topic, in_memory, dict.fromkeys(answers, NOTHING))
     yield from answers.items()

@@ -26,7 +26,7 @@ _LOOKED_AT = ("tags", "tag_order", "tag_starts", "data_lens", "meta_lens")
 
 
 @dataclass(slots=True, frozen=True)
-class Wanted:
+class DeleteQuery:
     """The records that a deletion names: those for which all of this holds. One of the last two is given."""
 
     # Seqs below this one.
@@ -99,7 +99,7 @@ class Found:
 NOTHING = Found(np.empty(0, np.uint32), 0)
 
 
-def look_up(segment: Segment, question: Question, wanted: Wanted) -> Found:
+def look_up(segment: Segment, question: Question, wanted: DeleteQuery) -> Found:
     run = question.run
     entry = entry_of(segment, run)
     try:
@@ -108,7 +108,7 @@ def look_up(segment: Segment, question: Question, wanted: Wanted) -> Found:
         segment.unload(entry)
 
 
-def _live_among(segment: Segment, entry: RunEntry, question: Question, wanted: Wanted) -> Found:
+def _live_among(segment: Segment, entry: RunEntry, question: Question, wanted: DeleteQuery) -> Found:
     segment.verify(entry, _LOOKED_AT)
     indexes = wanted.indexes_in(question.run).astype(np.uint32) if wanted.seqs is not None else None
     if wanted.match is not None:
@@ -134,7 +134,7 @@ def _tagged(segment: Segment, entry: RunEntry, match: TagMatch) -> U32:
     return np.sort(segment.tagged(entry, first + 1, last)) if first < last else np.empty(0, np.uint32)
 
 
-def answer(store: SegmentStore, questions: list[Question], wanted: Wanted) -> list[Found | None]:
+def answer(store: SegmentStore, questions: list[Question], wanted: DeleteQuery) -> list[Found | None]:
     """Any thread, with handles of its own; None for a damaged file, which is not announced from here."""
     answers: list[Found | None] = []
     # One file at a time, so that a question to very many does not take all descriptors there are.
@@ -144,7 +144,7 @@ def answer(store: SegmentStore, questions: list[Question], wanted: Wanted) -> li
 
 
 def _answer_from(
-    store: SegmentStore, number: int, questions: list[Question], wanted: Wanted
+    store: SegmentStore, number: int, questions: list[Question], wanted: DeleteQuery
 ) -> list[Found | None]:
     try:
         with store.open_for_flips(number) as segment:
@@ -153,7 +153,7 @@ def _answer_from(
         return [None] * len(questions)
 
 
-def _look_up_if_intact(segment: Segment, question: Question, wanted: Wanted) -> Found | None:
+def _look_up_if_intact(segment: Segment, question: Question, wanted: DeleteQuery) -> Found | None:
     try:
         return look_up(segment, question, wanted)
     except SegmentDamaged:
@@ -164,7 +164,7 @@ class Search:
     """Answers for one deletion that is about to be ordered."""
 
     def __init__(
-        self, topic: Topic, wanted: Wanted, forget_tags: Callable[[TagMatch, int], None] | None = None
+        self, topic: Topic, wanted: DeleteQuery, forget_tags: Callable[[TagMatch, int], None] | None = None
     ) -> None:
         """`forget_tags` takes these tags below a seq out of the topic's index, when it gets to that."""
         self.wanted = wanted

@@ -29,7 +29,7 @@ def _some(most: int) -> int:
     return min(_MORE_AT_ONCE, most // 100)
 
 
-class TopicState(msgspec.Struct, array_like=True, gc=False):
+class TopicKeysState(msgspec.Struct, array_like=True, gc=False):
     """The keys of one topic in a snapshot."""
 
     topic_id: int
@@ -41,7 +41,7 @@ class TopicState(msgspec.Struct, array_like=True, gc=False):
 
 class KeysState(msgspec.Struct, array_like=True, gc=False):
     salt: bytes
-    topics: list[TopicState]
+    topics: list[TopicKeysState]
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -190,7 +190,7 @@ class AllKeys(Extension):
             chunks = keys.dump()
             if chunks:
                 count += 1
-                topics += [array_head(len(TopicState.__struct_fields__)), _pack(topic.id)]
+                topics += [array_head(len(TopicKeysState.__struct_fields__)), _pack(topic.id)]
                 topics += [_pack(keys.over_before_ms), _pack(keys.forgotten_ms), array_head(len(chunks))]
                 for gone, digests, rows in chunks:
                     topics += [array_head(3), _pack(gone), bytes_head(len(digests)), digests]

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from topics.core import MIB, ApiError, Histogram, InvariantViolated, WritesOff
 from topics.log.topic import Topic
-from topics.log.write.operation import CallbackOp, Op, Request
+from topics.log.write.operation import CallbackOp, Op, PendingAppend
 from topics.log.write.refusals import (
     GroupWrite,
     Refusals,
@@ -218,7 +218,7 @@ class CommitQueue:
         witness: Witness,
         counters: Counters,
         reserve: Reserve,
-        assign: Callable[[list[Request]], None],
+        assign: Callable[[list[PendingAppend]], None],
     ) -> None:
         """`assign` submits operations for append requests. It raises only if it has not begun to do so."""
         self._journal = journal
@@ -233,7 +233,7 @@ class CommitQueue:
         # The number of the group that gathers now.
         self.group = 1
         # Append requests whose records have no seqs yet, in the order of their arrival.
-        self._pending: list[Request] = []
+        self._pending: list[PendingAppend] = []
         self._is_assigning = False
         # Bytes of the bodies that were assigned for the next flush. The commit loop looks at them before it
         # decides how to write.
@@ -268,7 +268,7 @@ class CommitQueue:
 
     # --- append requests --------------------------------------------------------------------------------
 
-    def enqueue(self, request: Request) -> None:
+    def enqueue(self, request: PendingAppend) -> None:
         """Gather an append request for the next flush."""
         pending = self._pending
         if len(pending) >= MAX_WAITING_OPS:

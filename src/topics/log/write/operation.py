@@ -11,7 +11,7 @@ from topics.storage import FrameDraft
 Fail = Callable[[ApiError], None]
 
 
-class Request(Protocol):
+class PendingAppend(Protocol):
     """An append request that waits for the end of its turn."""
 
     body: bytes

@@ -59,7 +59,7 @@ class Unfinished(NamedTuple):
     unwritten: list[Op]
 
 
-class Queue(Protocol):
+class WaitingOps(Protocol):
     """The commit queue, as far as refusals change it."""
 
     def take_growth(self, grown: set[Topic], refused: list[Op]) -> None:
@@ -75,7 +75,7 @@ class Queue(Protocol):
 class Refusals:
     """Whether operations are refused, and what becomes of them."""
 
-    def __init__(self, journal: Journal, reserve: Reserve, queue: Queue) -> None:
+    def __init__(self, journal: Journal, reserve: Reserve, queue: WaitingOps) -> None:
         self._journal = journal
         self._reserve = reserve
         self._queue = queue
