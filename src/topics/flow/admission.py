@@ -145,12 +145,6 @@ class Admission:
         ):
             work(caller)
 
-    async def copied(self, name: str) -> None:
-        """Return when a caller may read: like `read_copied`, for a coroutine."""
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.read_copied(_WaitingCoroutine(entered), name, lambda _: entered.set_result(None))
-        await entered
-
     def read(self, name: str, *, is_noted: bool = True) -> Topic:
         """Return the topic of this name, for a client that reads its records now.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from topics.codec import LARGE_BYTES
 from topics.core import ApiError, NotDecoded
-from topics.http.admission.admit import admit, require_body_type, take_place, too_large
+from topics.http.admission.admit import admit, require_body_type, too_large
 from topics.http.admission.callers import Preflight
 from topics.http.request_body import Gunzip, is_compressed, refuse_unread, shrink
 from topics.http.response_heads import JSON
@@ -38,7 +38,7 @@ def dispatch(context: "WireContext", exchange: "Exchange") -> None:
         else:
             # The head was admitted before: only the checks that depend on the moment remain.
             if known.key is not None:
-                take_place(context, exchange, known.key)
+                exchange.take_place(context.settings.max_inflight_per_key)
             if not context.readiness.open:
                 context.readiness.check_room()
     except Preflight as asked:

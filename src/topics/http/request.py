@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TypeVar, overload
 from urllib.parse import parse_qsl
 
-from topics.core import NotDecoded, StrictDecoder, UnknownFields, explain, invalid
+from topics.core import NotDecoded, StrictDecoder, UnknownFields, explain, invalid, limit_reached
 from topics.http.admission.auth import ApiKey
 from topics.http.admission.callers import page_headers
 from topics.http.admission.limits import RequestRoom
@@ -216,9 +216,13 @@ class Request(StrictInput):
 
     # Its place among those of its key, and its room in memory
 
-    def take_place(self) -> None:
-        assert self.key is not None
-        self.key.inflight += 1
+    def take_place(self, most: int) -> None:
+        """Count the request among those of its key, of which there may be `most`; 0 for any number."""
+        key = self.key
+        assert key is not None
+        if most and key.inflight >= most:
+            raise limit_reached("max_inflight_per_key", most)
+        key.inflight += 1
         self._holds |= _PLACE
 
     def take_room(self, room: RequestRoom, count: int) -> None:

@@ -7,7 +7,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING
 
-from topics.core import ApiError, invalid, limit_reached
+from topics.core import ApiError, invalid
 from topics.http.admission.auth import unauthorized
 from topics.http.response_heads import ARROW, JSON
 from topics.http.routing import Body
@@ -116,15 +116,8 @@ def _authorise(context: "WireContext", request: "Request", match: "Match") -> No
     if key is None:
         raise unauthorized()
     if route is None or route.counted:
-        take_place(context, request, key)
+        request.take_place(context.settings.max_inflight_per_key)
     check_rights(key, match)
-
-
-def take_place(context: "WireContext", request: "Request", key: "ApiKey") -> None:
-    most = context.settings.max_inflight_per_key
-    if most and key.inflight >= most:
-        raise limit_reached("max_inflight_per_key", most)
-    request.take_place()
 
 
 def check_rights(key: "ApiKey", match: "Match") -> None:
