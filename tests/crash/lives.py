@@ -63,7 +63,7 @@ def remove_cursor(world: World, topic: str, consumer: str) -> None:
 def check_lives(world: World) -> None:
     """After a restart: which topics came after another of their name, and which names are taken for new."""
     model, engine = world.model, world.engine
-    for known in model.topics.core():
+    for known in model.topics.values():
         topic = engine.by_id[known.id]
         assert topic.first_life is known.first_life, f"{known.name} is in another life than it was"
     for name in model.gone_names - engine.by_name.keys():

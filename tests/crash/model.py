@@ -138,13 +138,13 @@ class Model:
         """
         volatile = {
             topic.id: [record.seq for record in topic.live.values() if record.is_volatile]
-            for topic in self.topics.core()
+            for topic in self.topics.values()
         }
-        before = {topic.id: set(topic.live) for topic in self.topics.core()}
+        before = {topic.id: set(topic.live) for topic in self.topics.values()}
         for event in self.events:
             if not event.is_acked:
                 event.presume()
-        for topic in self.topics.core():
+        for topic in self.topics.values():
             topic.presumed = before.get(topic.id, set()) ^ topic.live.keys()
         return volatile
 

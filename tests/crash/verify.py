@@ -48,14 +48,14 @@ def recover(world: World, *, power: bool, synced: int) -> None:
 def judge(world: World, found: Found, synced: int | None) -> None:
     model = world.model
     shown = {
-        topic.id: (topic.shown_head, topic.shown_floor, topic.shown_line) for topic in model.topics.core()
+        topic.id: (topic.shown_head, topic.shown_floor, topic.shown_line) for topic in model.topics.values()
     }
     gone = model.settle(lambda: _difference(world, found), synced)
     for lost in (lost_records(gone), world.volatile):
         for topic_id, seqs in lost.items():
             if topic_id in model.topics:
                 _check_announced(world, found, topic_id, seqs)
-    for known in model.topics.core():
+    for known in model.topics.values():
         _check_marks(known, found.topics[known.id], shown.get(known.id, known.shown), synced is None)
         known.expire(world.aged_to())
         _adopt(known, found.topics[known.id])
@@ -72,7 +72,7 @@ def _difference(world: World, found: Found) -> str | None:
     if topics.keys() != found.topics.keys():
         return f"topics {sorted(found.topics)} instead of {sorted(topics)}"
     now = world.aged_to()
-    for known in topics.core():
+    for known in topics.values():
         topic = found.topics[known.id]
         if topic.config != known.config or topic.name != known.name:
             return f"{known.name}: config {topic.config} instead of {known.config}"
@@ -208,7 +208,7 @@ def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
     `may_bring_back`: the damage may have hit the frame that said that something was to go.
     """
     model, now = world.model, world.aged_to()
-    for known in model.topics.core():
+    for known in model.topics.values():
         topic = found.topics.get(known.id)
         if topic is None:
             # With a header that is gone as well, nobody can say what the frame was about.

@@ -74,7 +74,7 @@ class World:
         for effect in chain.from_iterable(under_way):
             if isinstance(effect, Remembers):
                 effect.set_back(shown_ms, now_ms)
-        for known in self.model.topics.core():
+        for known in self.model.topics.values():
             set_back_keys(known, shown_ms, now_ms)
 
     def topic(self, name: str) -> Topic:

@@ -201,7 +201,7 @@ class Story:
         eventually(lambda: self.app.inside(self._is_level))
 
     def _is_level(self) -> bool:
-        feeds = self.app.app.node.fanout.topics.core()
+        feeds = self.app.app.node.fanout.topics.values()
         mine = [s for feed in feeds if feed.topic.name == self.name for s in feed.subscriptions]
         return len(mine) == 2 and all(subscription.seq == self.head for subscription in mine)
 

@@ -120,7 +120,7 @@ def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch
     assert refusal["detail"] == {"limit": "max_subscriptions", "max": 3}
     client.send(op="unsubscribe", topic="b")
     assert subscribe("d")["op"] == "subscribed"
-    feeds = app.app.node.fanout.topics.core()
+    feeds = app.app.node.fanout.topics.values()
     assert sorted(each.name for feed in feeds for each in feed.subscriptions) == ["a", "c", "d"]
 
 

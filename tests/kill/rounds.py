@@ -209,7 +209,7 @@ def main() -> int:
                     trouble += rounds.close()
             except Exception:
                 trouble = traceback.format_exc().splitlines()
-            live = sum(len(topic.records) for topic in rounds.known.topics.core())
+            live = sum(len(topic.records) for topic in rounds.known.topics.values())
             print(
                 f"round {number}: {rounds.known.answered} requests answered, {live} records live", flush=True
             )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -32,6 +34,15 @@ def test_rows_are_sifted_by_what_every_record_needs() -> None:
 LONGEST = MAX_RECORD_BYTES - 2
 
 
+@pytest.fixture
+def usual_depth() -> Iterator[None]:
+    """Hypothesis, in other tests of this process, lets Python nest deeper than usual."""
+    deeper = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(deeper)
+
+
 @pytest.mark.parametrize(
     ("row", "why"),
     [
@@ -53,6 +64,7 @@ LONGEST = MAX_RECORD_BYTES - 2
         ({"data": "[" * 5000 + "]" * 5000}, "data is not valid JSON"),
     ],
 )
+@pytest.mark.usefixtures("usual_depth")
 def test_what_the_server_would_refuse_is_no_record(row: dict[str, str], why: str | None) -> None:
     batch = pa.RecordBatch.from_pylist([{"data": "1"} | row])
     found = wrong(batch, has_target=True)
