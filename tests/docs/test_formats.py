@@ -43,9 +43,8 @@ from topics.log.remove import ledger
 from topics.log.remove.ledger import MAX_STRETCHES
 from topics.log.run import HotColumns
 from topics.log.seal.sealer import SHARED_RUNS
-from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicKeysState
-from topics.log.write.all_keys import AllKeys
-from topics.log.write.all_keys import TopicKeysState as KeysOfTopic
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
+from topics.log.write.all_keys import AllKeys, TopicKeysState
 from topics.ops import backup_directory as backups
 from topics.ops.restore import STAGING
 from topics.storage import (
@@ -278,7 +277,7 @@ def test_the_map_of_a_snapshot() -> None:
     extensions = (Identities, Lives, AllKeys, Cursors, LossJournal, Pipelines, Queues, RouterRecovery)
     assert described == {extension.name for extension in extensions}
     assert ", ".join(f"`{name}`" for name in LivesState.__struct_fields__) in section("Snapshot")
-    assert ", ".join(f"`{name}`" for name in KeysOfTopic.__struct_fields__) in section("Snapshot")
+    assert ", ".join(f"`{name}`" for name in TopicKeysState.__struct_fields__) in section("Snapshot")
     text = section("Snapshot")
     assert ", ".join(f"{kind} {name}" for kind, name in enumerate(ledger.KIND_NAMES)) in text
     assert f"the last {REMEMBERED_BATCHES} batches" in text
@@ -385,7 +384,7 @@ def test_segment_columns(written: Path) -> None:
 
 def test_snapshot_fields() -> None:
     text = section("Snapshot")
-    for struct in (TopicKeysState, RunState):
+    for struct in (TopicState, RunState):
         listed = ", ".join(f"`{name}`" for name in struct.__struct_fields__)
         assert listed in text.replace("\n", " ")
     assert len(SnapshotState.__struct_fields__) == 7

@@ -1,6 +1,6 @@
 """Segment files that something outside the server reads by their path: they stay for as long as a lease runs.
 
-Two kinds of readers hold files: those of one topic's sealed runs (`pins`), and backups (`keep.backup_holds`).
+Two kinds of readers hold files: those of one topic's sealed runs (`pins`), and backups (`ops.backup_holds`).
 """
 
 import secrets
