@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from topics.log import watermarks as module
@@ -133,6 +135,33 @@ def test_a_rewind_raises_nothing(marks: Watermarks) -> None:
         marks.raise_line(kind, seq)
     marks.rewind(6)
     assert (marks.cap_hi, marks.ttl_hi, marks.trim_hi, marks.lost_hi) == (1, 2, 3, 4)
+
+
+def test_a_rewind_forgets_when_seqs_above_it_went(marks: Watermarks) -> None:
+    marks.note_gone(3, 9, 100, 200)
+    marks.rewind(6)
+    other = Watermarks(8, 1, set())
+    other.note_gone(3, 6, 100, 200)
+    assert marks.gone_times is not None
+    assert other.gone_times is not None
+    assert marks.gone_times.pack() == other.gone_times.pack()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda marks: marks.reserve(1000),
+        lambda marks: marks.raise_line(ledger.CAP, 5),
+        lambda marks: marks.raise_delete_line(5),
+        lambda marks: marks.note_hole(4, 5, ledger.LOST, interior=True),
+        lambda marks: marks.rewind(6),
+    ],
+    ids=["reserve", "raise_line", "raise_delete_line", "note_hole", "rewind"],
+)
+def test_a_changed_topic_is_captured_again(marks: Watermarks, change: Callable[[Watermarks], object]) -> None:
+    marks.changed.clear()
+    change(marks)
+    assert marks.changed == {7}
 
 
 def test_seqs_and_times_that_were_given_out_are_not_given_out_again(marks: Watermarks) -> None:
