@@ -25,28 +25,28 @@ from pyspark_topics.errors import OptionError
 from pyspark_topics.options import ServerOptions as Address
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.writer import BatchWriter, StreamWriter
-from tests.spark.server import ServerOptions
+from tests.spark.server import Server
 from tests.support import eventually
 
 Write = Callable[..., None]
 
 
 @pytest.fixture
-def write(server: ServerOptions) -> Write:
+def write(server: Server) -> Write:
     def save(frame: DataFrame, mode: str = "append", **options: str) -> None:
         frame.write.format("topics").option("url", server.url).options(**options).mode(mode).save()
 
     return save
 
 
-def is_missing(server: ServerOptions, topic: str) -> bool:
+def is_missing(server: Server, topic: str) -> bool:
     return server.http.get(f"{server.url}/v0/topics/{topic}").status_code == 404
 
 
 # --- batch ----------------------------------------------------------------------------------------------
 
 
-def test_rows_become_records(spark: SparkSession, server: ServerOptions, topic: str, write: Write) -> None:
+def test_rows_become_records(spark: SparkSession, server: Server, topic: str, write: Write) -> None:
     frame = spark.sql(
         """SELECT named_struct('n', id, 'l', array(id, id + 1)) AS data,
                   if(id = 1, 'odd', NULL) AS tag, if(id = 2, 'east', NULL) AS node,
@@ -65,22 +65,20 @@ def test_rows_become_records(spark: SparkSession, server: ServerOptions, topic: 
 
 
 def test_rows_keep_their_order_within_a_partition(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     write(spark.range(0, 25_000, 1, 3).select(f.col("id").cast("string").alias("data")), topic=topic)
     assert server.data(topic) == list(range(25_000))
 
 
 def test_variants_are_written_as_the_json_they_hold(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     write(spark.sql("""SELECT parse_json('{"a":[1,"x",null]}') AS data"""), topic=topic)
     assert server.data(topic) == [{"a": [1, "x", None]}]
 
 
-def test_rows_may_name_their_topics(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
-) -> None:
+def test_rows_may_name_their_topics(spark: SparkSession, server: Server, topic: str, write: Write) -> None:
     frame = spark.range(6).selectExpr("string(id) AS data", f"concat('{topic}.', id % 2) AS topic")
     write(frame.coalesce(1))
     assert server.data(f"{topic}.0") == [0, 2, 4]
@@ -88,7 +86,7 @@ def test_rows_may_name_their_topics(
 
 
 def test_a_job_that_fails_leaves_nothing_behind(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     @f.udf("string", useArrow=False)
     def explode_late(number: int) -> str:
@@ -102,7 +100,7 @@ def test_a_job_that_fails_leaves_nothing_behind(
 
 
 def test_a_task_that_is_tried_again_counts_once(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     @f.udf("string", useArrow=False)
     def fail_first(number: int) -> str:
@@ -117,7 +115,7 @@ def test_a_task_that_is_tried_again_counts_once(
 
 
 def test_another_thread_can_write_once_it_knows_the_session(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     def work() -> None:
         spark.createDataFrame([], "x int")
@@ -129,7 +127,7 @@ def test_another_thread_can_write_once_it_knows_the_session(
 
 
 def test_text_that_is_not_json_is_refused_as_a_whole(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     with pytest.raises(PySparkException, match="not valid JSON"):
         write(spark.sql("SELECT if(id = 3, 'nope', '1') AS data FROM range(5)"), topic=topic)
@@ -154,7 +152,7 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, topic: str, write: Writ
 
 
 def test_loss_rows_do_not_become_records(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     server.configure(topic, cap_records=1)
     server.append(topic, 1, 2, 3)
@@ -170,7 +168,7 @@ def test_loss_rows_do_not_become_records(
 
 def run_stream(
     spark: SparkSession,
-    server: ServerOptions,
+    server: Server,
     source: str,
     target: str,
     checkpoint: Path,
@@ -206,7 +204,7 @@ def forget_commits(checkpoint: Path) -> None:
 
 
 def test_a_stream_arrives_once_even_if_spark_forgets(
-    spark: SparkSession, server: ServerOptions, topic: str, tmp_path: Path
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
     target = f"{topic}.out"
     server.append(topic, *range(50))
@@ -219,7 +217,7 @@ def test_a_stream_arrives_once_even_if_spark_forgets(
 
 
 def test_the_identity_is_the_one_in_the_checkpoint(
-    spark: SparkSession, server: ServerOptions, topic: str, tmp_path: Path
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
     server.append(topic, 1)
     run_stream(spark, server, topic, f"{topic}.out", tmp_path)
@@ -230,7 +228,7 @@ def test_the_identity_is_the_one_in_the_checkpoint(
     assert server.data(f"{topic}.out") == [1, 1]
 
 
-def stage_again(server: ServerOptions, identity: str, batch: int, text: str, topic: str) -> Any:
+def stage_again(server: Server, identity: str, batch: int, text: str, topic: str) -> Any:
     sink = pa.BufferOutputStream()
     table = pa.table({"data": [text], "tag": pa.array([None], pa.string())})
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -247,7 +245,7 @@ def stage_again(server: ServerOptions, identity: str, batch: int, text: str, top
 
 
 def test_a_repetition_with_other_rows_fails_loudly(
-    spark: SparkSession, server: ServerOptions, topic: str, tmp_path: Path
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
     server.append(topic, 1)
     run_stream(spark, server, topic, f"{topic}.out", tmp_path, "string(rand()) AS data")
@@ -259,7 +257,7 @@ def test_a_repetition_with_other_rows_fails_loudly(
 
 
 def test_a_batch_without_rows_is_no_problem(
-    spark: SparkSession, server: ServerOptions, topic: str, tmp_path: Path
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
     server.append(topic, 1)
     run_stream(spark, server, topic, f"{topic}.out", tmp_path, tag="absent")
@@ -284,7 +282,7 @@ frame = (spark.readStream.format("topics").option("url", url).option("subscribe"
 
 @pytest.mark.timeout(240)
 def test_a_driver_killed_in_the_middle_neither_loses_nor_doubles(
-    spark: SparkSession, server: ServerOptions, topic: str, tmp_path: Path
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
     """Another process, with a JVM of its own, is killed; the query goes on here from its checkpoint."""
     target = f"{topic}.out"
@@ -311,7 +309,7 @@ def test_a_driver_killed_in_the_middle_neither_loses_nor_doubles(
 
 
 def test_the_time_of_a_record_travels_beside_the_servers(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     frame = spark.sql(
         """SELECT string(id) AS data, if(id = 1, map('k', 'v'), NULL) AS meta,
@@ -338,7 +336,7 @@ def test_the_time_of_a_record_travels_beside_the_servers(
 
 
 def test_a_batch_with_a_name_and_a_number_is_written_once(
-    spark: SparkSession, server: ServerOptions, topic: str, write: Write
+    spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     def batch(version: int, *values: int) -> None:
         rows = [(str(value),) for value in values]

@@ -14,7 +14,7 @@ from pyspark_topics.pipelines.context import Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.pipelines.state import StatePath
-from tests.spark.server import ServerOptions
+from tests.spark.server import Server
 
 
 class Notes:
@@ -31,7 +31,7 @@ class Pipelines:
     def __init__(
         self,
         spark: SparkSession,
-        server: ServerOptions,
+        server: Server,
         state: StatePath,
         storage: Mapping[str, str] | None = None,
     ) -> None:

@@ -22,7 +22,7 @@ from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
 from pyspark_topics.pipelines.runner import Runner
 from tests.spark.pipelines.running import Notes, Pipelines
-from tests.spark.server import ServerOptions
+from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)
@@ -39,7 +39,7 @@ def seqs(spark: SparkSession, table: str) -> list[int]:
 
 
 def test_records_arrive_with_everything_they_have(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     record = {"data": {"sku": "x"}, "tag": "user:7", "node": "web", "meta": {"k": "v"}}
     server.append(topic, record, 2)
@@ -53,7 +53,7 @@ def test_records_arrive_with_everything_they_have(
 
 
 def test_an_archive_goes_on_where_its_table_ends(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     archive = Archive(topics=[topic], table=table)
     server.append(topic, *range(5))
@@ -72,7 +72,7 @@ def test_an_archive_goes_on_where_its_table_ends(
 
 
 def test_gaps_are_rows_of_the_table_beside_it(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.configure(topic, cap_records=2)
     server.append(topic, *range(5))
@@ -87,7 +87,7 @@ def test_gaps_are_rows_of_the_table_beside_it(
 
 
 def test_each_life_of_a_topic_is_kept_apart(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     archive = Archive(topics=[topic], table=table)
     server.append(topic, *range(3))
@@ -107,7 +107,7 @@ def test_each_life_of_a_topic_is_kept_apart(
 
 
 def test_a_guarded_server_gets_the_key(
-    spark: SparkSession, start_server: Callable[..., ServerOptions], tmp_path: Path, table: str
+    spark: SparkSession, start_server: Callable[..., Server], tmp_path: Path, table: str
 ) -> None:
     guarded = start_server(TOPICS_API_KEYS="secret:read+write+delete")
     guarded.http.headers["Authorization"] = "Bearer secret"
@@ -126,7 +126,7 @@ def test_a_guarded_server_gets_the_key(
 
 
 def test_topics_by_pattern_share_a_table(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.append(f"{topic}.a", 1, 2)
     server.append(f"{topic}.b", 3)
@@ -139,7 +139,7 @@ def test_topics_by_pattern_share_a_table(
 
 
 def test_gaps_of_a_commit_that_a_crash_left_alone_become_rows_later(
-    server: ServerOptions, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.configure(topic, cap_records=1)
     server.append(topic, *range(3))
@@ -153,7 +153,7 @@ def test_gaps_of_a_commit_that_a_crash_left_alone_become_rows_later(
 
 
 def test_what_is_in_the_lake_is_trimmed_and_nothing_else(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.append(topic, *range(5))
     pipelines.run(Archive(topics=[topic], table=table, trim=True))
@@ -163,7 +163,7 @@ def test_what_is_in_the_lake_is_trimmed_and_nothing_else(
 
 
 def test_what_the_table_does_not_give_back_is_not_trimmed(
-    server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.append(topic, {"data": 1, "tag": "a"}, 2, 3)
     pipelines.run(Archive(topics=[topic], table=table))
@@ -178,7 +178,7 @@ def test_what_the_table_does_not_give_back_is_not_trimmed(
 
 
 def test_nothing_is_trimmed_when_the_commit_fails(
-    server: ServerOptions, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.append(topic, *range(5))
 
@@ -191,7 +191,7 @@ def test_nothing_is_trimmed_when_the_commit_fails(
 
 
 def test_two_archives_of_a_topic_into_a_table_collide_instead_of_writing_twice(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.append(topic, *range(5))
     pipelines.run(Archive(topics=[topic], table=table))
@@ -206,7 +206,7 @@ def test_two_archives_of_a_topic_into_a_table_collide_instead_of_writing_twice(
 
 def test_a_batch_that_collides_with_a_rewrite_is_read_again(
     spark: SparkSession,
-    server: ServerOptions,
+    server: Server,
     topic: str,
     pipelines: Pipelines,
     table: str,
@@ -232,7 +232,7 @@ def test_a_batch_that_collides_with_a_rewrite_is_read_again(
 
 def test_two_archives_write_every_record_once_also_when_files_are_merged_in_between(
     spark: SparkSession,
-    server: ServerOptions,
+    server: Server,
     topic: str,
     pipelines: Pipelines,
     table: str,
@@ -258,7 +258,7 @@ def test_two_archives_write_every_record_once_also_when_files_are_merged_in_betw
 
 def test_an_archive_follows_and_its_lag_reaches_zero(
     spark: SparkSession,
-    server: ServerOptions,
+    server: Server,
     topic: str,
     pipelines: Pipelines,
     table: str,
@@ -274,7 +274,7 @@ def test_an_archive_follows_and_its_lag_reaches_zero(
 
 
 def test_an_archive_names_or_waits_for_a_topic_that_is_not_there(
-    server: ServerOptions, topic: str, pipelines: Pipelines, table: str, until: Callable[..., None]
+    server: Server, topic: str, pipelines: Pipelines, table: str, until: Callable[..., None]
 ) -> None:
     server.append(f"{topic}.orders", 1)
     archive = Archive(topics=[f"{topic}.ordres"], table=table)
@@ -289,13 +289,13 @@ def test_an_archive_names_or_waits_for_a_topic_that_is_not_there(
         until(lambda: pipelines.notes.last["lake"].state == "running")
 
 
-def _lag(server: ServerOptions, topic: str) -> int | None:
+def _lag(server: Server, topic: str) -> int | None:
     cursors = server.ask("GET", f"/v0/topics/{topic}/cursors")["cursors"]
     return cursors[0]["lag"] if cursors else None
 
 
 def test_a_folder_of_something_else_is_refused(
-    server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.append(topic, 1)
     write_deltalake(table, pa.table({"x": [1]}))
@@ -306,7 +306,7 @@ def test_a_folder_of_something_else_is_refused(
 
 
 def test_small_files_are_merged_as_they_come_up(
-    spark: SparkSession, server: ServerOptions, topic: str, pipelines: Pipelines, table: str
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     archive = Archive(topics=[topic], table=table)
     for number in range(compaction.MERGED_AT_ONCE):

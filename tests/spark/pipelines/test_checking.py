@@ -17,7 +17,7 @@ from pyspark_topics.pipelines import Load, Route
 from pyspark_topics.pipelines.context import Check
 from pyspark_topics.pipelines.declaration import read_what_is_right
 from pyspark_topics.pipelines.state import StoredPath
-from tests.spark.server import ServerOptions
+from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)
@@ -153,7 +153,7 @@ into = "loaded"
 """
 
 
-def check(text: str, spark: SparkSession, server: ServerOptions, folder: Path, topic: str) -> list[str]:
+def check(text: str, spark: SparkSession, server: Server, folder: Path, topic: str) -> list[str]:
     declaration = folder / "pipelines.toml"
     declaration.write_text(text.format(folder=folder, topic=topic))
     found, wrong = read_what_is_right(declaration)
@@ -161,7 +161,7 @@ def check(text: str, spark: SparkSession, server: ServerOptions, folder: Path, t
 
 
 def test_every_mistake_is_told_with_its_pipeline_and_setting(
-    spark: SparkSession, server: ServerOptions, topic: str, tmp_path: Path
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
     server.configure(f"{topic}.orders")
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
@@ -191,9 +191,7 @@ def test_every_mistake_is_told_with_its_pipeline_and_setting(
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "pipelines.toml"])
 
 
-def test_what_is_right_is_left_alone(
-    spark: SparkSession, server: ServerOptions, topic: str, tmp_path: Path
-) -> None:
+def test_what_is_right_is_left_alone(spark: SparkSession, server: Server, topic: str, tmp_path: Path) -> None:
     server.configure(f"{topic}.orders")
     (tmp_path / "names.csv").write_text("id,name\nx,Ada\n")
     assert check(RIGHT, spark, server, tmp_path, topic) == []
@@ -203,7 +201,7 @@ def test_what_is_right_is_left_alone(
 
 
 def test_names_of_files_are_looked_at_as_a_load_does(
-    spark: SparkSession, server: ServerOptions, tmp_path: Path
+    spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / "x[1].csv").write_text("id\n1\n")
     for name in ("_SUCCESS", "_a.csv", "b:c.csv", "d:e.csv"):

@@ -14,23 +14,23 @@ from pyspark_topics.pipelines import progress
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.progress import Figures, Reports
 from pyspark_topics.pipelines.runner import Runner
-from tests.contract.server import ServerOptions
+from tests.contract.server import Server
 from tests.spark.pipelines.test_runner import Fake, Silent, no_spark
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Any:
-    server = ServerOptions(tmp_path / "data").start()
+    server = Server(tmp_path / "data").start()
     yield server
     server.kill()
 
 
-def known(server: ServerOptions) -> dict[str, tuple[str, str | None]]:
+def known(server: Server) -> dict[str, tuple[str, str | None]]:
     shown = server.send("GET", "/v0/pipelines").ok()["pipelines"]
     return {one["pipeline"]: (one["state"], one["why"]) for one in shown}
 
 
-def test_a_run_tells_how_each_of_its_pipelines_ended(server: ServerOptions, tmp_path: Path) -> None:
+def test_a_run_tells_how_each_of_its_pipelines_ended(server: Server, tmp_path: Path) -> None:
     def fails(context: Context) -> Outcome:
         raise PipelineFailed("no space left " * 200)
 

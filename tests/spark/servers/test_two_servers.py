@@ -17,7 +17,7 @@ from pyspark_topics.pipelines.route import Route
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.session import beside
 from tests.spark.pipelines.running import Notes
-from tests.spark.server import ServerOptions
+from tests.spark.server import Server
 from tests.spark.streams import Stream
 
 # The first query of a session takes long where others use the machine, too.
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def both(start_server: Callable[..., ServerOptions]) -> tuple[ServerOptions, ServerOptions]:
+def both(start_server: Callable[..., Server]) -> tuple[Server, Server]:
     return start_server(), start_server()
 
 
 def test_topics_of_two_servers_are_written_read_and_followed(
-    spark: SparkSession, both: tuple[ServerOptions, ServerOptions], tmp_path: Path
+    spark: SparkSession, both: tuple[Server, Server], tmp_path: Path
 ) -> None:
     one, two = both
     url = f"{one.url},{two.url}"
@@ -55,7 +55,7 @@ def test_topics_of_two_servers_are_written_read_and_followed(
 
 
 def test_pipelines_know_which_server_has_a_topic(
-    spark: SparkSession, both: tuple[ServerOptions, ServerOptions], tmp_path: Path
+    spark: SparkSession, both: tuple[Server, Server], tmp_path: Path
 ) -> None:
     one, two = both
     one.append("orders", 1, 2)
