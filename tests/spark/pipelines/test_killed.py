@@ -25,7 +25,7 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 from pyspark_topics.pipelines import archive, lake, load, micro_batches, replay, state
-from pyspark_topics.options import Server
+from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines.declaration import read_declaration
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.pipelines.state import state_path
@@ -64,7 +64,7 @@ declaration = read_declaration(Path(path))
 session = SharedSession("killed", "local[2]", declaration.spark, log=Path(path).with_suffix(".log"))
 display = Lines(sys.stderr, as_json=False, pause_s=60)
 state = state_path(declaration.state, declaration.storage)
-Runner(Server(url), state, session, display, storage=declaration.storage).run(declaration.pipelines)
+Runner(ServerOptions(url), state, session, display, storage=declaration.storage).run(declaration.pipelines)
 """
 
 DECLARATION = """

@@ -190,7 +190,7 @@ def test_notes_of_jobs_lie_in_a_store_too(s3: S3, topic: str, tmp_path: Path) ->
 
 WRITER = """
 import json, sys
-from pyspark_topics.offsets import Position
+from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.delta_table import Collision
 from pyspark_topics.pipelines.parquet import write_files
@@ -204,7 +204,7 @@ while True:
         break
     files = list(write_files([records(first, first + 1)], lake.location))
     try:
-        lake.commit(files, {} if at is None else {"orders": at}, {"orders": Position(first + 1, 1)}, [])
+        lake.commit(files, {} if at is None else {"orders": at}, {"orders": StreamOffset(first + 1, 1)}, [])
     except Collision:
         lake.discard(files)
         lake.refresh()
