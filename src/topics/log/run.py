@@ -491,8 +491,7 @@ class Unsealed:
 
     def grew(self, run: Run, size: int) -> None:
         self.bytes += size
-        hot = run.hot
-        if hot is not None and (run.count >= self.max_events or hot.size >= self.max_bytes):
+        if self.has_reached_limit(run):
             self.complete(run)
 
     def has_reached_limit(self, run: Run) -> bool:

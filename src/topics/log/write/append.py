@@ -250,8 +250,7 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
             pairs.append((request, write))
         if is_alone:
             _assign_all(core, by_topic, now)
-    for topic, pairs in by_topic.items():
-        _assign_to(core, topic, pairs, now)
+    _assign_all(core, by_topic, now)
 
 
 def _failure(core: Core, error: Exception, *unfinished: Op) -> ApiError:
@@ -274,10 +273,7 @@ def _may_exceed_total(core: Core, writes: Iterable[Write | None]) -> bool:
 
 def _decode(requests: Sequence[Append]) -> list[Write | None]:
     """The records of each request; None for a body with a mistake in it."""
-    bodies: list[bytes] = []
-    for request in requests:
-        if request.write is None:
-            bodies.append(request.body)  # noqa: PERF401 - a comprehension costs a call on Python 3.11
+    bodies = [request.body for request in requests if request.write is None]
     try:
         decoded = codec.decode(bodies)
     except MemoryError:

@@ -267,8 +267,7 @@ class TopicKeys:
 
     def digest(self, key: bytes) -> bytes | None:
         """Return the digest of a key; None if the topic remembers no keys. Raise if the key is too long."""
-        if len(key) > MAX_IDEMPOTENCY_KEY_BYTES:
-            check_key(key)
+        check_key(key)
         if not self.topic.config.idempotency_window_ms:
             return None
         hasher = self.shared.hasher.copy()
@@ -277,7 +276,7 @@ class TopicKeys:
 
     def find(self, digest: bytes, now_ms: int) -> tuple[int, int] | None:
         """First seq and number of the records that a known key stands for; None if the key is new."""
-        known = self.by_slot.get(int.from_bytes(digest[:8], "little") & _SLOTS)
+        known = self.by_slot.get(slot_of(digest))
         at = -1 if known is None else known.find(digest)
         if known is None or at < 0 or known.time(at) < self.since(now_ms):
             return None
