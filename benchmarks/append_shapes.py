@@ -190,7 +190,7 @@ _CONFIGURATIONS: tuple[Mapping[str, object], ...] = (
     {"cap_records": 10_000},
     {"priority": 100},
 )
-# Those that are measured on a server with API keys as well.
+# Shapes that are measured on a server with API keys, too.
 COMMON = (
     PLAIN,
     _BLANKS,

@@ -70,7 +70,7 @@ class Plan(NamedTuple):
 
     greetings: Sequence[Greeting]
     requests: list[Sent]
-    # So many of them are sent once, the others again and again.
+    # The number of requests that are sent once; the others are repeated.
     once: int = 0
 
 

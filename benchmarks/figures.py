@@ -90,7 +90,7 @@ _REACHED = {True: "yes", False: "NO", None: ""}
 
 
 def headings(figures: Sequence[Figure]) -> tuple[str, ...]:
-    """Those that every table has, and those of these figures."""
+    """Return the columns of every table, and the columns of these figures."""
     return (*HEADINGS, *dict.fromkeys(name for figure in figures for name in figure.also))
 
 

@@ -121,7 +121,7 @@ TINY = Sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeOptions:
-    """What the area `shapes` measures."""
+    """The choice of shapes for the area `shapes`."""
 
     # Names of shapes; none: all of them.
     only: tuple[str, ...] = ()

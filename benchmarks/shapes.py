@@ -1,4 +1,4 @@
-"""What each shape of an append costs the server, and its rate beside Redis Streams.
+"""The cost of each shape of an append to the server, and its rate beside Redis Streams.
 
 Each round measures all shapes, one after the other, and of each shape all servers and Redis. So what slows
 the machine down for a while does so for one round of every shape, and ratios are taken within a round.
@@ -28,7 +28,7 @@ COST, LEAST_COST, BESIDE_PLAIN, P50, P99 = "µs/request", "least µs", "÷ plain
 _APPENDFSYNC = {"disk": "everysec", "fsync": "always"}
 # Of the length of rounds in other areas: there are many shapes.
 _ROUND_SHARE = 0.5
-# Keys are remembered in steps of so many seconds.
+# The length of a step, in seconds, in which the server remembers keys.
 _FILL_S = 1.0
 _COPIES_WITHIN_S = 60.0
 

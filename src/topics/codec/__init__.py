@@ -80,7 +80,7 @@ def from_values(
 
 
 def seqs(first: int, count: int) -> bytes:
-    """So many seqs as a JSON array."""
+    """Return `count` consecutive seqs as a JSON array."""
     return msgspec.json.encode([*range(first, first + count)])
 
 

@@ -60,7 +60,7 @@ class StrictDecoder(Generic[Body]):
         self._patterns: set[bytes] = set()
 
     def decode(self, body: bytes) -> Body:
-        """Decode a body. Raises `Refused` for a mistake in it, or `invalid_request` if it is not UTF-8."""
+        """Decode a body. Raises `NotDecoded` for a mistake in it, or `invalid_request` if it is not UTF-8."""
         if not body.isascii():
             require_utf8(body)
         # `explain` refuses a body with too many names; to decode it first would take as long as its size.
