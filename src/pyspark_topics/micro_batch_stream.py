@@ -53,6 +53,8 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         self._target: dict[str, TopicView] | None = None
         # When a batch was planned last.
         self._last_batch = time.monotonic()
+        # Spark asks for the beginning more than once, and a second answer could lie after the first batch.
+        self._initial: Offsets | None = None
         # Where the server was told that the query is.
         self._told: Offsets = {}
         self._silent: dict[str, str] = {}
@@ -108,12 +110,12 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
     # --- where to read ----------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        views = self._look(patient=True)
-        offsets = {name: start_of(self._client, view, self.options) for name, view in views.items()}
-        for name in self.options.topics:
-            if name not in offsets:
-                offsets[name] = start_of_missing(name, self.options)
-        return self._as_json(offsets)
+        if self._initial is None:
+            views = self._look(patient=True)
+            offsets = {name: start_of(self._client, view, self.options) for name, view in views.items()}
+            missing = (name for name in self.options.topics if name not in offsets)
+            self._initial = offsets | {name: start_of_missing(name, self.options) for name in missing}
+        return self._as_json(self._initial)
 
     def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802 - Spark's name
         limit = self.options.max_offsets_per_trigger

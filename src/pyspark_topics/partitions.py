@@ -115,6 +115,8 @@ def ranges_between(
     """Return the seq ranges between two offsets; a topic that did not move has none."""
     found = []
     for topic, at in sorted(end.items()):
+        if at.epoch == NO_EPOCH:  # the plan was made before the topic was created
+            continue
         begin = start.get(topic, StreamOffset(ORIGIN, at.epoch))
         if begin.epoch == NO_EPOCH:  # it did not exist then: nothing was missed
             begin = StreamOffset(ORIGIN, at.epoch)

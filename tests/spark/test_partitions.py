@@ -72,3 +72,8 @@ def test_a_start_in_an_earlier_life_is_kept_so_that_it_can_be_announced() -> Non
 def test_a_topic_that_did_not_exist_was_not_missed(start: dict[str, StreamOffset]) -> None:
     (one,) = ranges_between(start, {"a": StreamOffset(4, 3)}, {})
     assert one.start == StreamOffset(0, 3)
+
+
+def test_a_plan_from_before_a_topic_was_created_reads_nothing_of_it() -> None:
+    planned = {"a": StreamOffset(0, NO_EPOCH)}
+    assert ranges_between({"a": StreamOffset(0, 3)}, planned, {}) == []

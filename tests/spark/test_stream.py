@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_topics.micro_batch_stream import publish_end
+from pyspark_topics.micro_batch_stream import StreamReader, publish_end
+from pyspark_topics.options import parse_read
+from pyspark_topics.rows import spark_schema
 from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 
@@ -20,6 +22,38 @@ def test_a_query_goes_on_where_it_stopped(server: Server, topic: str, stream: St
     assert stream.run(topic) == []
     server.append(topic, 5, 6)
     assert seqs(stream.run(topic)) == [6, 7]
+
+
+@pytest.mark.parametrize(("start", "first_batch"), [("earliest", ["0"]), ("latest", [])])
+def test_the_beginning_of_a_query_stays_where_spark_saw_it_first(
+    server: Server, topic: str, start: str, first_batch: list[str]
+) -> None:
+    name = f"{topic}.later"
+    given = {"url": server.url, "subscribe": f"{topic},{name}", "startingOffsets": start}
+    options = parse_read(given, streaming=True)
+    server.append(topic, 0)
+    stream = StreamReader(options, spark_schema(options))
+    try:
+        before = stream.initialOffset()
+        planned = stream.latestOffset(before, stream.getDefaultReadLimit())
+        server.append(topic, 1)
+        server.append(name, 2)
+        assert stream.initialOffset() == before
+        read = [
+            [
+                row
+                for task in stream.partitions(begin, end)
+                for rows in stream.read(task)
+                for row in rows.to_pylist()
+            ]
+            for begin, end in [
+                (before, planned),
+                (planned, stream.latestOffset(planned, stream.getDefaultReadLimit())),
+            ]
+        ]
+    finally:
+        stream.stop()
+    assert [[row["data"] for row in rows] for rows in read] == [first_batch, ["1", "2"]]
 
 
 def test_available_now_reads_in_limited_batches_and_stops_at_its_target(
