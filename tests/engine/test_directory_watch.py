@@ -12,7 +12,6 @@ import pytest
 from tests.engine.lab import NodeLab
 from tests.support.directories import pictured
 from topics.core.errors import ApiError, WritesOff
-from topics.engine import node as nodes
 from topics.engine.node import DirectoryWatch
 from topics.storage.segment import file_name
 
@@ -88,14 +87,6 @@ def test_writes_end(lab: NodeLab, happens: Callable[[Path], None]) -> None:
     lab.kill()
 
 
-def test_a_removed_lock_file_is_no_reason(lab: NodeLab) -> None:
-    (lab.directory / ".topics.lock").unlink()
-    assert look(lab) is None
-    assert (lab.directory / ".topics.lock").exists()
-    lab.write("t", 1)
-    lab.kill()
-
-
 @pytest.mark.parametrize("happens", ELSEWHERE, ids=lambda happens: happens.__name__)
 def test_nothing_is_touched_in_between(lab: NodeLab, happens: Callable[[Path], None]) -> None:
     """Upkeep may come before the next look: it makes and removes files by their paths."""
@@ -125,25 +116,6 @@ def test_what_lies_elsewhere_is_not_lost(lab: NodeLab) -> None:
     lab.restart()
     assert lab.seqs("t") == list(range(1, 16))
     lab.kill()
-
-
-def test_it_looks_by_itself(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "LOOK_S", 0.01)
-
-    async def run() -> None:
-        lab.node.run()
-        await asyncio.sleep(0.05)
-        assert lab.engine.writes_off is None
-        moved_away(lab.directory)
-        for _ in range(500):
-            if lab.engine.writes_off is not None:
-                break
-            await asyncio.sleep(0.01)
-        assert lab.engine.writes_off is WritesOff.DIRECTORY_REPLACED
-        await lab.node.close()
-
-    asyncio.run(run())
-    assert not lab.directory.exists()
 
 
 def test_a_stop_looks_once_more(lab: NodeLab) -> None:

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.lab import NodeLab
-from tests.support import eventually
 from topics.core.errors import ConfigError
 from topics.core.settings import Settings
-from topics.engine import node as nodes
 from topics.engine.node import Flushed, Node, State
 from topics.flow.cold_tier import ColdTier
 from topics.storage.filesystem import LockHeld
@@ -38,22 +36,6 @@ def test_from_opened_to_closed(tmp_path: Path) -> None:
     asyncio.run(run_once(node, seen))
     assert seen == [State.OPENED, State.RECOVERED, State.RUNNING, State.CLOSED]
     NodeLab(tmp_path).stop()
-
-
-def test_recovery_takes_time_until_the_node_runs(tmp_path: Path) -> None:
-    node = Node(settings(tmp_path))
-    before = node.recovery_seconds
-    eventually(lambda: node.recovery_seconds > before)
-    node.recover()
-
-    async def run() -> None:
-        node.run()
-        took = node.recovery_seconds
-        await asyncio.sleep(0.01)
-        assert node.recovery_seconds == took
-        await node.close()
-
-    asyncio.run(run())
 
 
 def test_closing_tells_what_was_flushed(tmp_path: Path) -> None:
@@ -116,25 +98,6 @@ def test_a_recovery_that_is_given_up(tmp_path: Path) -> None:
         Node(settings(tmp_path))
     node.leave(clean=False)
     NodeLab(tmp_path).stop()
-
-
-@pytest.mark.parametrize(("limit", "runs"), [(nodes.SEAL_ON_STOP_BYTES, 1), (0, 0)])
-def test_a_clean_stop_seals_only_what_would_take_long_to_replay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, runs: int
-) -> None:
-    monkeypatch.setattr(nodes, "SEAL_ON_STOP_BYTES", limit)
-    lab = NodeLab(tmp_path)
-    lab.write("t", 1)
-
-    async def stop() -> None:
-        lab.node.run()
-        await lab.node.close()
-
-    asyncio.run(stop())
-    lab.open()
-    assert len(lab.engine.store.unsealed.runs) == runs
-    assert lab.seqs("t") == [1]
-    lab.kill()
 
 
 def test_extensions_stand_in_the_order_in_which_snapshots_name_them(tmp_path: Path) -> None:

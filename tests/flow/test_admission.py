@@ -78,17 +78,6 @@ def entrance(tmp_path: Path) -> Iterator[Entrance]:
     entrance.lab.kill()
 
 
-def test_an_append_enters_at_once_without_load(entrance: Entrance) -> None:
-    entrance.append()
-    assert (entrance.client.entered, entrance.scheduler.asked) == (1, [])
-
-
-def test_an_error_of_work_that_enters_at_once_is_raised(entrance: Entrance) -> None:
-    with pytest.raises(ApiError):
-        entrance.append(work=Client.fail)
-    assert entrance.client.errors == []
-
-
 @pytest.mark.parametrize("patient", [False, True])
 def test_an_append_waits_while_others_are_read(entrance: Entrance, patient: bool) -> None:
     entrance.scheduler.active = True
@@ -113,12 +102,6 @@ def test_a_caller_that_closed_while_waiting_does_not_enter(entrance: Entrance) -
     assert entrance.client.entered == 0
 
 
-def test_a_missing_topic_has_priority_zero(entrance: Entrance) -> None:
-    entrance.scheduler.active = True
-    entrance.append(name="new")
-    assert entrance.scheduler.asked == [(0, 10, False)]
-
-
 def test_topics_of_high_priority_are_admitted_while_others_are_read(entrance: Entrance) -> None:
     scheduler = PriorityScheduler(entrance.load_shedder)
     admission = Admission(entrance.lab.engine, entrance.load_shedder, scheduler, entrance.pulled.append)
@@ -133,27 +116,6 @@ def test_topics_of_high_priority_are_admitted_while_others_are_read(entrance: En
         assert passing() == ["t", "u", "v", "new"]
         scheduler.protect(FRESH)
         assert passing() == ["v"]
-
-    asyncio.run(scenario())
-
-
-def test_patience_is_not_computed_for_admitted_topics(entrance: Entrance) -> None:
-    scheduler = PriorityScheduler(entrance.load_shedder)
-    admission = Admission(entrance.lab.engine, entrance.load_shedder, scheduler, entrance.pulled.append)
-    entrance.lab.put("v", priority=FRESH)
-    asked: list[str] = []
-
-    def append(name: str) -> None:
-        admission.enter(entrance.client, name, 10, Client.work, lambda _: bool(asked.append(name)))
-
-    async def scenario() -> None:
-        scheduler.protect(FRESH)
-        for name in ("v", "t", "new"):
-            append(name)
-        assert asked == ["t", "new"]
-        entrance.load_shedder.lag_ms = SHED_FROM_MS
-        append("v")
-        assert asked == ["t", "new", "v"]
 
     asyncio.run(scenario())
 
@@ -238,15 +200,6 @@ def test_a_read_protects_a_topic_without_its_own_priority_as_fresh(
     assert entrance.scheduler.protected == [protected]
 
 
-def test_load_that_arises_while_an_append_waits_refuses_it(entrance: Entrance) -> None:
-    entrance.scheduler.active = True
-    entrance.append()
-    entrance.load_shedder.lag_ms = 600.0
-    entrance.scheduler.works[0]()
-    assert entrance.client.entered == 0
-    assert [error.code for error in entrance.client.errors if isinstance(error, ApiError)] == ["throttled"]
-
-
 def test_a_coroutine_waits_for_its_admission(entrance: Entrance) -> None:
     async def scenario() -> None:
         done: list[int] = []
@@ -284,13 +237,6 @@ def test_a_read_is_noted_and_pulls_copies(entrance: Entrance) -> None:
     assert entrance.pulled == [topic]
 
 
-def test_a_read_does_not_return_expired_records(entrance: Entrance) -> None:
-    entrance.lab.put("t", ttl_ms=1000)
-    entrance.lab.write("t", 1)
-    entrance.lab.clock.advance(2000)
-    assert entrance.admission.read("t").live_count == 0
-
-
 def test_a_read_refused_under_load_is_not_noted(entrance: Entrance) -> None:
     entrance.load_shedder.lag_ms = 600.0
     with pytest.raises(ApiError) as refused:
@@ -298,19 +244,3 @@ def test_a_read_refused_under_load_is_not_noted(entrance: Entrance) -> None:
     assert refused.value.code == "throttled"
     assert entrance.lab.topic("t").last_read_ts is None
     assert entrance.scheduler.protected == []
-
-
-def test_a_missing_topic_cannot_be_read(entrance: Entrance) -> None:
-    entrance.load_shedder.lag_ms = 600.0
-    with pytest.raises(ApiError) as refused:
-        entrance.admission.read("nothing")
-    assert refused.value.code == "topic_not_found"
-
-
-def test_reads_wait_for_their_turn(entrance: Entrance) -> None:
-    entrance.admission.read_in_turn(entrance.client, "t", 10, Client.work)
-    entrance.scheduler.active = True
-    entrance.admission.read_in_turn(entrance.client, "t", 10, Client.work)
-    assert entrance.client.entered == 1
-    entrance.scheduler.works[0]()
-    assert entrance.client.entered == 2

@@ -13,7 +13,6 @@ from topics.flow import cursors as cursors_module
 from topics.flow import kept_cursors as kept_module
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import StoredCursor
-from topics.log.lifecycle import drop_topic
 
 
 class CursorLab(Lab):
@@ -49,27 +48,6 @@ def lab(tmp_path: Path) -> CursorLab:
     return lab
 
 
-def test_a_cursor_is_created_then_moved(lab: CursorLab) -> None:
-    cursor, created = lab.set("spark", 4)
-    assert created
-    assert (cursor.seq, cursor.epoch, cursor.updated_ts) == (4, lab.topic("a").id, lab.clock.now_ms())
-    lab.clock.advance(5)
-    cursor, created = lab.set("spark", 2)
-    assert not created
-    assert (cursor.seq, cursor.updated_ts) == (2, lab.clock.now_ms())
-    assert lab.seqs_of() == {"spark": 2}
-
-
-def test_only_cursors_of_topics_that_exist_are_looked_at_everywhere(lab: CursorLab) -> None:
-    lab.write_each("b", 1)
-    assert not lab.cursors.has("a")
-    lab.set("spark", 4)
-    lab.set("spark", 1, name="b")
-    assert lab.cursors.has("a")
-    lab.drop("b")
-    assert [(topic.name, cursor.seq) for topic, cursor in lab.cursors.everywhere()] == [("a", 4)]
-
-
 def test_lag_is_what_a_read_has_before_it(lab: CursorLab) -> None:
     topic = lab.topic("a")
     assert lab.cursors.lag(topic, lab.set("c", 4)[0]) == 6
@@ -78,13 +56,6 @@ def test_lag_is_what_a_read_has_before_it(lab: CursorLab) -> None:
     assert lab.cursors.lag(topic, lab.set("c", 4, epoch=topic.id + 1)[0]) == 10
     lab.delete("a", before=9)
     assert lab.cursors.lag(topic, lab.set("c", 4, epoch=topic.id + 1)[0]) == 2
-
-
-def test_deleting_tells_whether_there_was_one(lab: CursorLab) -> None:
-    lab.set("c", 4)
-    assert lab.unset("c")
-    assert not lab.unset("c")
-    assert lab.seqs_of() == {}
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1, 2])
@@ -124,27 +95,6 @@ def test_cursors_outlive_their_topic(lab: CursorLab, checkpoints: int, clean: bo
         lab.restart(clean=clean)
     assert not lab.set("c", 1)[1]
     assert lab.cursors.of("a")[0].epoch == lab.topic("a").id
-
-
-def test_a_cursor_on_its_way_when_the_topic_goes_leaves_nothing_behind(lab: CursorLab) -> None:
-    topic = lab.topic("a")
-    drop_topic(lab.engine, "a", False, lambda deleted: None, lambda error: None)
-    lab.cursors.put(topic, "c", 1, None, lambda cursor, created: None, lambda error: None)
-    lab.engine.queue.sync_now()
-    assert lab.cursors.dump() is None
-
-
-def test_a_cursor_holds_nothing_back(lab: CursorLab) -> None:
-    lab.set("c", 1)
-    lab.put("a", cap_records=2)
-    assert lab.seqs("a") == [9, 10]
-    assert lab.seqs_of() == {"c": 1}
-
-
-def test_names_follow_the_rule_for_topics(lab: CursorLab) -> None:
-    with pytest.raises(ApiError) as refusal:
-        lab.set("no spaces", 1)
-    assert refusal.value.code == "invalid_request"
 
 
 def test_their_number_is_limited_but_moving_one_is_not(
@@ -210,16 +160,6 @@ def test_a_cursor_goes_when_it_was_not_used_for_thirty_days(lab: CursorLab) -> N
     assert lab.seqs_of() == {}
     assert lab.set("idle", 7)[1], "one that is forgotten is new when it comes again"
     assert lab.seqs_of() == {"idle": 7}
-
-
-def test_forgotten_ones_make_room(lab: CursorLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursors_module, "MAX_CURSORS", 2)
-    lab.set("c", 1)
-    lab.set("d", 1)
-    lab.clock.advance(31 * DAY_MS)
-    lab.set("e", 1)
-    lab.set("f", 1)
-    assert lab.seqs_of() == {"e": 1, "f": 1}
 
 
 # Of topics that are gone

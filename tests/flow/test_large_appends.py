@@ -133,38 +133,6 @@ def test_a_key_that_is_repeated_during_the_import_waits_for_its_result(
     assert [(each.first_seq, each.count, each.deduped) for each in found] == [(1, 2, True)]
 
 
-def test_only_appends_to_the_topic_of_the_import_wait_for_it(
-    large: LargeAppends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large.lab.put("t")
-    large.lab.put("u")
-    heads: list[tuple[int, int]] = []
-
-    def others() -> None:
-        large.note("t", "later")
-        large.note("u", "other")
-        large.lab.engine.queue.sync_now()
-        heads.append((large.lab.topic("t").head, large.lab.topic("u").head))
-
-    during_the_import(monkeypatch, others)
-    large.run(lambda: large.append("t", 1, 2))
-    assert heads == [(0, 1)]
-    assert large.data("t") == [1, 2, "later"]
-
-
-def test_a_missing_topic_that_may_not_be_created_raises(large: LargeAppends) -> None:
-    engine = large.lab.engine
-    write = write_of(b'{"records":[{"data":1}]}')
-
-    async def attempt() -> None:
-        request = large.request("none", create=False)
-        with pytest.raises(ApiError, match="none"):
-            await append_large(engine, open_admission(engine), request, [write], is_patient=False)
-
-    large.run(attempt)
-    assert engine.find("none") is None
-
-
 def test_a_full_topic_refuses_all_records(large: LargeAppends) -> None:
     large.lab.put("t", cap_records=3, discard="reject")
     large.lab.write("t", 1, 2)

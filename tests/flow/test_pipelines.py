@@ -10,7 +10,7 @@ import pytest
 from tests.log.harness import T0, Lab
 from topics.core.errors import ApiError, WritesOff
 from topics.flow import pipelines as pipelines_module
-from topics.flow.pipelines import MAX_WHY_BYTES, UNHEARD_MS, Pipelines, Report
+from topics.flow.pipelines import UNHEARD_MS, Pipelines, Report
 
 
 class PipelineLab(Lab):
@@ -101,24 +101,3 @@ def test_those_that_are_on_their_way_count(lab: PipelineLab, monkeypatch: pytest
     lab.engine.queue.refusals.end(WritesOff.STORAGE_FAILED, "the disk refuses")
     assert isinstance(answers[-1], ApiError)
     assert lab.pipelines._coming == 0
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"name": "no name"},
-        {"name": "lake", "kind": "<b>"},
-        {"name": "lake", "state": "asleep"},
-        {"name": "lake", "why": "ä" * (MAX_WHY_BYTES // 2 + 1)},
-    ],
-)
-def test_what_is_wrong_changes_nothing(lab: PipelineLab, wrong: dict[str, str]) -> None:
-    with pytest.raises(ApiError) as refused:
-        lab.tell(**wrong)
-    assert refused.value.code == "invalid_request"
-    assert lab.pipelines.all() == []
-
-
-def test_a_reason_that_just_fits_is_taken(lab: PipelineLab) -> None:
-    why = "ä" * (MAX_WHY_BYTES // 2)
-    assert lab.tell("lake", "failed", why)[0].why == why

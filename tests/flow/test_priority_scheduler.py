@@ -12,7 +12,6 @@ from topics.core.errors import ApiError
 from topics.flow.load_shedder import LoadShedder
 from topics.flow.priority_scheduler import (
     GAP,
-    LONGEST_WAIT_S,
     MOST_HELD_BYTES,
     MOST_IN_A_GROUP,
     SHARE_S,
@@ -51,15 +50,6 @@ class Lab:
         return held
 
 
-def test_nobody_waits_while_nothing_is_read() -> None:
-    async def scenario() -> None:
-        lab = Lab()
-        assert not lab.scheduler.active
-        assert not any(lab.offer(str(n)) for n in range(100))
-
-    asyncio.run(scenario())
-
-
 def test_lower_priorities_take_turns_and_the_loop_goes_round_in_between() -> None:
     async def scenario() -> None:
         lab = Lab()
@@ -91,21 +81,6 @@ def test_it_is_known_for_a_while_that_somebody_had_to_wait() -> None:
     asyncio.run(scenario())
 
 
-def test_it_is_forgotten_with_the_reader_however_late_somebody_had_to_wait() -> None:
-    async def scenario() -> None:
-        lab = Lab(protect_s=0.02)
-        lab.scheduler.protect(HIGH)
-        # As writers do that never pause: one of them waits in the last moment of the protection.
-        while lab.scheduler.active:
-            lab.offer("a")
-            lab.offer("b")
-            await asyncio.sleep(0.001)
-        assert not lab.scheduler.pacing
-        await lab.drained()
-
-    asyncio.run(scenario())
-
-
 def test_no_more_pass_than_may_be_answered_together() -> None:
     async def scenario() -> None:
         lab = Lab()
@@ -123,15 +98,6 @@ def test_no_more_pass_than_may_be_answered_together() -> None:
         lab.group = 0
         await lab.drained()
         assert len(lab.done) == 2 * MOST_IN_A_GROUP + 1
-
-    asyncio.run(scenario())
-
-
-def test_where_no_group_gathers_any_number_passes() -> None:
-    async def scenario() -> None:
-        lab = Lab()
-        lab.scheduler.protect(HIGH)
-        assert not any(lab.offer(str(n), takes_s=0.0) for n in range(3 * MOST_IN_A_GROUP))
 
     asyncio.run(scenario())
 
@@ -238,21 +204,6 @@ def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_
         assert lab.scheduler.holds(LOW, 10, partial(lab.work, "patient", 0.0), patient=True)
         await lab.drained()
         assert lab.done[-1] == "patient"
-
-    asyncio.run(scenario())
-
-
-def test_only_a_longer_wait_than_the_longest_is_refused() -> None:
-    async def scenario() -> None:
-        lab = Lab()
-        lab.scheduler.protect(HIGH)
-        lab.offer("first")
-        lab.scheduler._pace_s = LONGEST_WAIT_S / 4
-        assert all(lab.offer(str(n)) for n in range(5))
-        with pytest.raises(ApiError):
-            lab.offer("one more")
-        assert lab.scheduler.held == 5
-        await lab.drained()
 
     asyncio.run(scenario())
 

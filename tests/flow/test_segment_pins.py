@@ -1,4 +1,4 @@
-"""Files named in a view stay where they are until its lease is over, and tell what the view says."""
+"""Sealed files that readers open by themselves: what a view lists, and how long its files stay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import pytest
 from tests.flow.sealed import readable, tagged
 from tests.log.harness import Lab
 from tests.support.damage import flip
+from topics.core.errors import ApiError
+from topics.flow import segment_pins as pins_module
+from topics.flow.file_pins import LEASE_MS
 from topics.flow.segment_pins import SegmentPins
 
 
@@ -28,11 +31,6 @@ def test_a_snapshot_lists_sealed_runs_up_to_the_first_record_that_is_not_in_a_fi
     assert pins.take(lab.topic("a")).tail_from_seq == 10
 
 
-def test_without_a_sealed_run_everything_has_to_come_from_the_server(lab: Lab) -> None:
-    view = SegmentPins(lab.engine).take(lab.topic("a"))
-    assert (view.runs, view.tail_from_seq) == ([], 0)
-
-
 @pytest.mark.parametrize("checkpoints", [0, 1, 2, 3])
 def test_deletions_are_in_the_files_or_in_the_snapshot(lab: Lab, checkpoints: int) -> None:
     pins = SegmentPins(lab.engine)
@@ -42,24 +40,6 @@ def test_deletions_are_in_the_files_or_in_the_snapshot(lab: Lab, checkpoints: in
         lab.checkpoint(everything=True)
     view = pins.take(lab.topic("a"))
     assert readable(lab, view, lab.topic("a").floor) == [1, 3, 5, 7, 9]
-
-
-def test_pinned_files_outlive_their_records_and_go_when_they_are_released(lab: Lab) -> None:
-    pins = SegmentPins(lab.engine)
-    lab.checkpoint(everything=True)
-    topic = lab.topic("a")
-    view = pins.take(topic)
-    before = readable(lab, view, 1)
-    lab.delete("a", before=11)
-    for _ in range(4):
-        lab.checkpoint()
-    assert all(Path(run.path).exists() for run in view.runs)
-    assert readable(lab, view, 1) == before
-    assert pins.release(topic, view.id)
-    assert not pins.release(topic, view.id)
-    for _ in range(3):
-        lab.checkpoint()
-    assert lab.segment_files() == []
 
 
 def test_a_snapshot_belongs_to_its_topic(lab: Lab) -> None:
@@ -76,3 +56,43 @@ def test_interior_holes_are_listed(lab: Lab) -> None:
     flip(lab.segment_files()[1], 40)
     assert lab.seqs("a") == [1, 2, 3, 4, 9, 10]
     assert SegmentPins(lab.engine).take(lab.topic("a")).holes == [(5, 8, "cap")]
+
+
+def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:
+    pins = SegmentPins(lab.engine)
+    lab.checkpoint(everything=True)
+    topic = lab.topic("a")
+    view = pins.take(topic)
+    assert view.expires_ms == lab.clock.now_ms() + LEASE_MS
+    lab.clock.advance(LEASE_MS - 1)
+    renewed = pins.renew(topic, view.id)
+    assert renewed is not None
+    assert renewed.expires_ms == lab.clock.now_ms() + LEASE_MS
+    lab.clock.advance(LEASE_MS - 1)
+    assert all(lab.engine.store.is_pinned(number) for number in view.segments)
+    lab.clock.advance(1)
+    assert not any(lab.engine.store.is_pinned(number) for number in view.segments)
+    assert pins.renew(topic, view.id) is None
+
+
+@pytest.mark.parametrize("step_ms", [-10 * LEASE_MS, 10 * LEASE_MS])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_it(lab: Lab, step_ms: int) -> None:
+    pins = SegmentPins(lab.engine)
+    lab.checkpoint(everything=True)
+    view = pins.take(lab.topic("a"))
+    lab.clock.step(step_ms)
+    lab.clock.advance(LEASE_MS - 1)
+    assert all(lab.engine.store.is_pinned(number) for number in view.segments)
+    lab.clock.advance(1)
+    assert not any(lab.engine.store.is_pinned(number) for number in view.segments)
+
+
+def test_their_number_is_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_VIEWS", 1)
+    pins = SegmentPins(lab.engine)
+    pins.take(lab.topic("a"))
+    with pytest.raises(ApiError) as refusal:
+        pins.take(lab.topic("a"))
+    assert refusal.value.code == "throttled"
+    lab.clock.advance(LEASE_MS)
+    pins.take(lab.topic("a"))

@@ -1,24 +1,32 @@
-"""Background upkeep on a real server process: files appear, go, and move, while reads stay the same."""
+"""Upkeep: on a real server process, and turn by turn."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from tests.flow.sealed import readable
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
-from topics.core import WritesOff
+from tests.support.appending import Appended, ByHand
+from topics.core.errors import InvariantViolated, WritesOff
 from topics.flow import upkeep
 from topics.flow.checkpoints import Checkpoints
 from topics.flow.cold_tier import ColdTier
-from topics.flow.malloc_trimmer import MallocTrimmer
+from topics.flow.segment_pins import SegmentPins
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop
+from topics.storage.cold_files import Owner, write_owner
+from topics.storage.fileheader import mark_of
+from topics.storage.filesystem import Filesystem
+from topics.storage.identity import Identity
+from topics.storage.segment import file_name
 
 
 @pytest.fixture
@@ -188,58 +196,6 @@ def test_the_space_of_a_large_job_comes_back_without_a_restart(
     assert lab.seqs("t") == before
 
 
-@pytest.mark.parametrize(("number", "off"), [(28, WritesOff.DISK_FULL), (5, None)])
-def test_upkeep_that_finds_no_room_ends_writes_and_nothing_else_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, off: WritesOff | None
-) -> None:
-    lab = Lab(tmp_path)
-    turned: list[None] = []
-
-    async def turn(_: Upkeep) -> None:
-        turned.append(None)
-        raise OSError(number, "no")
-
-    monkeypatch.setattr(Upkeep, "_turn", turn)
-    monkeypatch.setattr(upkeep, "until_next", lambda *_: 0.0)
-
-    async def scenario() -> None:
-        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
-        keeper = Upkeep(lab.engine, commit, lab.checkpointer)
-        keeper.start()
-        while not turned:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await keeper.stop()
-        commit.close()
-
-    asyncio.run(scenario())
-    assert lab.engine.writes_off is off
-    lab.kill()
-
-
-def test_memory_is_given_back_when_it_is_time_and_writers_do_not_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[None] = []
-    monkeypatch.setattr(upkeep, "trim_malloc", lambda: given.append(None))
-    monkeypatch.setattr(MallocTrimmer, "is_due", lambda *_: True)
-    lab = Lab(tmp_path)
-
-    async def turns() -> list[int]:
-        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
-        keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
-        counts = []
-        for too_much in (0, 1 << 40, 0):
-            lab.engine.store.unsealed.bytes += too_much
-            await keeper._release_memory()
-            lab.engine.store.unsealed.bytes -= too_much
-            counts.append(len(given))
-        commit.close()
-        return counts
-
-    assert asyncio.run(turns()) == [1, 1, 2]
-
-
 def test_the_journal_is_written_ahead_where_there_are_many_small_syncs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,3 +237,169 @@ def test_the_journal_is_written_ahead_where_there_are_many_small_syncs(
     lab.restart(clean=True)
     assert lab.seqs("t") == before
     assert sum(path.stat().st_size for path in lab.journal_files()) < 10_000
+
+
+Result = TypeVar("Result")
+
+
+def driven(lab: Lab, work: Callable[[Upkeep], Awaitable[Result]]) -> Result:
+    async def main() -> Result:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        try:
+            return await work(Upkeep(lab.engine, commit, lab.checkpointer))
+        finally:
+            commit.close()
+
+    return asyncio.run(main())
+
+
+def test_a_log_that_has_failed_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its journal has on disk is in doubt, and a sync that succeeds later would prove nothing."""
+    monkeypatch.setattr(upkeep, "enough_bytes", lambda _: 0)
+    lab = Lab(tmp_path)
+    lab.put("t", durability="ephemeral")
+    lab.write("t", 1)
+    journal = lab.engine.journal
+    lab.engine.queue.give_up(OSError(5, "no"))
+    before = journal.synced
+    assert before < journal.position
+    assert lab.engine.store.unsealed.bytes == 0, "it would be worth the while to let go of the journal"
+    driven(lab, lambda keeper: keeper._turn())
+    assert journal.synced == before
+    lab.kill()
+
+
+def test_a_log_that_fails_during_a_checkpoint_gets_no_snapshot(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.write_each("t", 8)
+    before = lab.snapshot_files()
+    lab.engine.queue.give_up(OSError(5, "no"))
+    driven(lab, lambda keeper: keeper.checkpoints.run())
+    assert lab.snapshot_files() == before
+    lab.kill()
+
+
+def test_appends_are_committed_after_a_pause_in_which_all_others_were_refused(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.put("t")
+    refused: list[str] = []
+
+    async def main() -> Appended:
+        loop = asyncio.get_running_loop()
+        commit = CommitLoop(lab.engine, loop)
+        await commit.pause()
+        lab.engine.append(ByHand("t", b"{}", pytest.fail, lambda error: refused.append(error.code)))
+        await asyncio.sleep(0.01)
+        lab.engine.queue.assign_pending()
+        commit.resume()
+        await asyncio.sleep(0.01)
+        appended: asyncio.Future[Appended] = loop.create_future()
+        body = b'{"records":[{"data":1}]}'
+        lab.engine.append(ByHand("t", body, appended.set_result, appended.set_exception))
+        try:
+            return await asyncio.wait_for(appended, 5)
+        finally:
+            commit.close()
+
+    assert asyncio.run(main()).first_seq == 1
+    assert refused == ["invalid_request"]
+    lab.kill()
+
+
+def test_a_violation_in_a_turn_of_upkeep_ends_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, is_met = Lab(tmp_path), asyncio.Event()
+
+    def contradict(_: int) -> None:
+        is_met.set()
+        raise InvariantViolated("a topic contradicts itself")
+
+    async def work(keeper: Upkeep) -> None:
+        keeper.start()
+        await is_met.wait()
+        await asyncio.sleep(0)
+        await keeper.stop()
+
+    monkeypatch.setattr(upkeep, "TICK_S", 0.01)
+    monkeypatch.setattr(lab.engine.clock_mark, "extend", contradict)
+    driven(lab, work)
+    assert lab.engine.writes_off is WritesOff.STORAGE_FAILED
+    lab.kill()
+
+
+def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
+    lab.write_each("a", 8)
+    lab.checkpoint(everything=True)
+    pins, tiers = SegmentPins(lab.engine), ColdTier(lab.engine)
+    moving = asyncio.run(tiers.due())
+    assert moving
+    tiers.copy(moving[0])
+    view = pins.take(lab.topic("a"))
+    tiers.switch(moving[0])
+    assert all(Path(run.path).exists() for run in view.runs)
+    assert asyncio.run(tiers.due()) == []
+    assert readable(lab, view, 1) == lab.seqs("a")
+    pins.release(lab.topic("a"), view.id)
+    assert asyncio.run(tiers.due()) == moving
+
+
+@pytest.mark.parametrize(
+    ("segments", "records", "moved"), [(0, 0, 3), (1, 0, 2), (0, 4, 2), (0, 3, 3), (2, 4, 1), (1, 8, 1)]
+)
+def test_the_newest_stay_so_many_segments_and_so_many_bytes(
+    tmp_path: Path, segments: int, records: int, moved: int
+) -> None:
+    """Each segment has four records, of a byte each."""
+    cold = str(tmp_path / "cold")
+    settings = {"hot_retain_segments": segments, "hot_retain_bytes": records}
+    lab = Lab(tmp_path / "hot", cold_dir=cold, **settings)
+    lab.write("a", *[1] * 4)
+    lab.write("a", *[1] * 4)
+    lab.write("a", *[1] * 4)
+    lab.checkpoint(everything=True)
+    assert len(asyncio.run(ColdTier(lab.engine).due())) == moved
+    lab.kill()
+
+
+def test_a_segment_whose_name_is_taken_stays(tmp_path: Path) -> None:
+    """What has the name there is not ours."""
+    cold, identity = tmp_path / "cold", Identity("ab" * 16)
+    cold.mkdir()
+    write_owner(Filesystem(), str(cold), Owner(identity.identity, str(tmp_path / "hot")))
+    lab = Lab(tmp_path / "hot", cold_dir=str(cold), hot_retain_segments=0)
+    lab.write_each("a", 8)
+    lab.checkpoint(everything=True)
+    tiers = ColdTier(lab.engine)
+    first, second = asyncio.run(tiers.due())
+    (cold / file_name(first)).write_bytes(b"of another")
+    assert not tiers.copy(first)
+    assert asyncio.run(tiers.due()) == [second]
+    assert tiers.copy(second)
+    tiers.switch(second)
+    assert mark_of((cold / file_name(second)).read_bytes()) == identity.mark
+    assert (cold / file_name(first)).read_bytes() == b"of another"
+    assert lab.seqs("a") == list(range(1, 9))
+    lab.restart()
+    assert lab.seqs("a") == list(range(1, 9))
+    assert (cold / file_name(first)).read_bytes() == b"of another"
+
+
+def test_a_copy_that_was_not_switched_to_is_not_read(tmp_path: Path) -> None:
+    """Stopped in between, both files are there; what is deleted since is noted in the first one alone."""
+    lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
+    lab.write_each("a", 8, tag="x")
+    lab.checkpoint(everything=True)
+    tiers = ColdTier(lab.engine)
+    first, second = asyncio.run(tiers.due())
+    for number in (first, second):
+        assert tiers.copy(number)
+    tiers.switch(second)
+    lab.checkpoint()
+    for _ in range(2):
+        assert (lab.engine.store.cold, lab.seqs("a")) == ({second}, list(range(1, 9)))
+        assert Path(lab.engine.store.path(first)).parent == lab.directory / "segments"
+        lab.restart()
+    # What was left behind there is put in its place the next time.
+    assert asyncio.run(ColdTier(lab.engine).due()) == [first]

@@ -68,12 +68,6 @@ def test_zeros_that_were_written_ahead_are_not_copied(tmp_path: Path) -> None:
     assert content(restore(tmp_path, "again")) == before
 
 
-def test_an_empty_server(tmp_path: Path) -> None:
-    lab_in(tmp_path).stop()
-    backup(tmp_path)
-    assert content(restore(tmp_path, "again")) == {}
-
-
 def test_a_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab, count=24)

@@ -144,17 +144,6 @@ def test_a_hold_ends_with_its_lease(tmp_path: Path) -> None:
     assert not any(path.exists() for path in held_files(hold))
 
 
-def test_a_server_that_has_no_snapshot_yet(tmp_path: Path) -> None:
-    lab = Lab(tmp_path / "data")
-    fill(lab)
-    before = lab.states()
-    hold, _ = take(lab)
-    assert hold.snapshots == hold.segments == {}
-    busy(lab)
-    rebuild(hold, tmp_path / "again")
-    assert Lab(tmp_path / "again").states() == before
-
-
 def test_there_are_only_so_many(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
 

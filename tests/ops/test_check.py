@@ -110,11 +110,6 @@ def test_journal_that_was_written_ahead_is_clean(lab: Lab) -> None:
     assert (outcome.json["findings"], outcome.json["records"]) == ([], count)
 
 
-def test_an_empty_directory(tmp_path: Path) -> None:
-    Lab(tmp_path).stop()
-    assert check(tmp_path).json["findings"] == []
-
-
 def test_a_server_that_was_killed_in_the_middle(lab: Lab) -> None:
     """What the next start puts right by itself is told, and is no problem."""
     lab.kill()
@@ -156,25 +151,6 @@ def damaged(lab: Lab, damage: Callable[[], Any], *expected: str) -> None:
 def test_a_snapshot(lab: Lab) -> None:
     newest = lab.snapshot_files()[-1]
     damaged(lab, lambda: flip(newest, 60), f"snapshots/{newest.name} is damaged")
-
-
-def test_all_snapshots(lab: Lab) -> None:
-    lab.engine.rotate()
-    for _ in range(2):
-        lab.checkpoint(everything=True)
-
-    def damage() -> None:
-        for path in lab.snapshot_files():
-            flip(path, 60)
-
-    damaged(lab, damage, "no snapshot is intact", "no server can start", "a server cannot start here")
-
-
-@pytest.mark.parametrize("offset", [4, 40, -3, -20, -60])
-def test_a_byte_of_a_segment(lab: Lab, offset: int) -> None:
-    path = lab.segment_files()[-1]
-    at = offset if offset > 0 else path.stat().st_size + offset
-    damaged(lab, lambda: flip(path, at), f"segments/{path.name}", "from segment")
 
 
 def test_every_column_of_a_segment(lab: Lab) -> None:
@@ -232,11 +208,6 @@ def test_a_segment_that_cannot_be_opened(lab: Lab) -> None:
     damaged(lab, damage, f"segments/{path.name} cannot be read: ", "cannot be read from segment")
 
 
-def test_a_renamed_segment(lab: Lab) -> None:
-    path = lab.segment_files()[-1]
-    damaged(lab, lambda: path.rename(path.with_name("0000000000000500.segment")), "has been renamed")
-
-
 def test_segments_in_the_second_tier(lab: Lab, tmp_path: Path) -> None:
     lab.kill()
     (tmp_path / "cold").mkdir()
@@ -244,19 +215,6 @@ def test_segments_in_the_second_tier(lab: Lab, tmp_path: Path) -> None:
     shutil.move(moved, tmp_path / "cold" / moved.name)
     assert any("--cold-dir" in text for text in problems(lab.directory))
     assert check(lab.directory, "--cold-dir", tmp_path / "cold").code == 0
-
-
-def test_a_copy_whose_second_tier_is_elsewhere(lab: Lab, tmp_path: Path) -> None:
-    """A server would not start on it; that is among the findings, not instead of them."""
-    lab.kill()
-    cold = tmp_path / "cold"
-    cold.mkdir()
-    moved = lab.segment_files()[0]
-    shutil.move(moved, cold / moved.name)
-    (lab.directory / ".topics.cold").write_text(f"{tmp_path / 'original'}\n{cold}\n")
-    found = problems(lab.directory)
-    assert any("--cold-dir" in text for text in found)
-    assert any("a server cannot start here: segments of" in text for text in found)
 
 
 def test_a_cold_directory_that_cannot_be_the_right_one(lab: Lab, tmp_path: Path) -> None:
@@ -287,11 +245,6 @@ def test_the_header_of_a_frame(lab: Lab) -> None:
     damaged(lab, lambda: flip(frame.path, frame.offset + 20), "any topic may be affected", "announces them")
 
 
-def test_the_header_of_a_journal_file(lab: Lab) -> None:
-    path = lab.journal_files()[-1]
-    damaged(lab, lambda: flip(path, 3), f"journal/{path.name} has a damaged header")
-
-
 def test_a_journal_that_is_gone(lab: Lab) -> None:
     def damage() -> None:
         for path in lab.journal_files():
@@ -299,14 +252,6 @@ def test_a_journal_that_is_gone(lab: Lab) -> None:
         (lab.directory / "journal" / f"{10**6:020d}.journal").write_bytes(b"")
 
     damaged(lab, damage, "begins at position 1000000", "a server cannot start here")
-
-
-def test_a_journal_without_a_file(lab: Lab) -> None:
-    damaged(
-        lab,
-        lambda: [path.unlink() for path in lab.journal_files()],
-        "journal holds no file, but had been acknowledged up to",
-    )
 
 
 def test_an_end_that_is_gone(lab: Lab) -> None:

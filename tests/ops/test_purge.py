@@ -14,7 +14,6 @@ import pytest
 
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab, QuickDisk
-from tests.support.appending import append
 from tests.support.damage import flip
 from topics.core.errors import ApiError
 from topics.flow.checkpoints import Checkpoints
@@ -118,25 +117,6 @@ def test_deleted_before_and_after_sealing(tmp_path: Path) -> None:
     check(lab)
 
 
-def test_flags_that_were_flipped_already(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
-    mixed(lab, "t", 12)
-    lab.checkpoint(everything=True)
-    lab.delete("t", match=TAG)
-    for _ in range(3):
-        lab.checkpoint()
-    check(lab)
-
-
-def test_sealed_runs_that_are_still_in_memory(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, hot_bytes=1 << 20)
-    mixed(lab, "t", 12)
-    lab.checkpoint(everything=True)
-    lab.delete("t", match=TAG)
-    check(lab)
-    assert lab.delete("t", match="keep*") == 8
-
-
 def test_evicted_records_and_everything_deleted(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.put("capped", cap_records=2)
@@ -173,15 +153,6 @@ def test_dropped_topics_in_files_shared_with_others(tmp_path: Path) -> None:
     lab.drop("gone")
     lab.delete("a", match=TAG)
     lab.delete("b", match=TAG)
-    check(lab)
-
-
-def test_only_a_dropped_topic(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, segment_max_events=100)
-    lab.write("kept", plain(1))
-    mixed(lab, "gone", 5)
-    lab.checkpoint(everything=True)
-    lab.drop("gone")
     check(lab)
 
 
@@ -345,62 +316,6 @@ def test_files_that_readers_hold_are_waited_for(tmp_path: Path) -> None:
     assert found(tmp_path, SECRET) == []
 
 
-@pytest.mark.parametrize("gone", ["emptied", "dropped"])
-def test_held_files_of_which_nothing_is_left_are_waited_for_too(tmp_path: Path, gone: str) -> None:
-    lab = Lab(tmp_path)
-    mixed(lab, "t", 8)
-    lab.write("other", plain(1))
-    lab.checkpoint(everything=True)
-    pins = SegmentPins(lab.engine)
-    snapshot = pins.take(lab.topic("t"))
-    topic = lab.topic("t")
-    if gone == "emptied":
-        lab.delete("t", before=100)
-    else:
-        lab.drop("t")
-
-    async def action(purges: Purges) -> None:
-        begun = purges.start()
-        while not begun.files_held:
-            assert not begun.is_over
-            await asyncio.sleep(0.001)
-        pins.release(topic, snapshot.id)
-        assert (await ended(begun)).state == "done"
-
-    run(lab, action)
-    assert found(tmp_path, SECRET) == []
-
-
-def test_deletes_and_writes_go_on_meanwhile(tmp_path: Path) -> None:
-    # A run that never fills up, and is never without a record on its way to disk.
-    lab = Lab(tmp_path, segment_max_events=1_000_000)
-    lab.put("t", durability="fsync")
-    mixed(lab, "t", 60)
-    lab.delete("t", match=TAG)
-    written: list[int] = []
-
-    async def action(purges: Purges) -> None:
-        begun = purges.start()
-        turns = 0
-        while not begun.is_over:
-            _append(lab, "t", plain(turns), written)
-            if turns == 3:
-                lab.engine.delete_records(lab.topic("t"), 10, None, lambda _: None, _raise)
-            turns += 1
-            await asyncio.sleep(0)
-        assert turns > 3
-        assert begun.state == "done"
-
-    run(lab, action)
-    assert found(tmp_path, SECRET) == []
-    before = content(lab)
-    assert len(lab.seqs("t")) == 60 - 20 - 6 + len(written)
-    lab.restart()
-    assert content(lab) == before
-    purge(lab)
-    assert content(lab) == before
-
-
 def test_deletes_while_a_file_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(tmp_path, segment_max_events=20)
     mixed(lab, "t", 20)
@@ -424,15 +339,6 @@ def test_deletes_while_a_file_is_written_anew(tmp_path: Path, monkeypatch: pytes
 
 def _data(lab: Lab, topic: str) -> list[Any]:
     return [json.loads(line)["data"] for line in lab.diff(topic).rows.splitlines()]
-
-
-def _append(lab: Lab, topic: str, record: dict[str, Any], written: list[int]) -> None:
-    body = json.dumps({"records": [record]}).encode()
-    append(lab.engine, topic, body, lambda appended: written.append(appended.first_seq), _raise)
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def test_what_turns_out_to_be_damaged_is_announced(tmp_path: Path) -> None:
@@ -500,33 +406,6 @@ class PhotographedDisk(QuickDisk):
     def remove(self, path: str) -> None:
         self.photograph()
         super().remove(path)
-
-
-def test_a_kill_at_any_point_loses_nothing_and_brings_nothing_back(tmp_path: Path) -> None:
-    lab = Lab(tmp_path / "data")
-    mixed(lab, "t", 10)
-    mixed(lab, "u", 3)
-    lab.checkpoint()
-    lab.delete("t", match=TAG)
-    lab.delete("u", before=3)
-    lab.stop()
-    disk = PhotographedDisk(tmp_path / "data", tmp_path / "album")
-    lab.disk = disk
-    lab.open()
-    before = content(lab)
-    disk.is_on = True
-    purge(lab)
-    disk.is_on = False
-    assert len(disk.photographs) > 30
-    for photograph in disk.photographs:
-        survivor = Lab(photograph)
-        assert content(survivor) == before, photograph
-        purge(survivor)
-        assert content(survivor) == before
-        assert found(photograph, SECRET, TAG) == []
-        survivor.restart()
-        assert content(survivor) == before
-        survivor.kill()
 
 
 def test_a_purge_that_fails_says_so(

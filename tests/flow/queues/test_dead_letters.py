@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.flow.queues.lab import LEASE_MS, QueueLab, numbers, unexpected
-from tests.log.harness import JournalFrame
+from tests.flow.queues.lab import LEASE_MS, QueueLab
 from tests.support.appending import append
-from tests.support.damage import cut, flip
 from topics import codec
-from topics.core.config import TopicConfig
 from topics.core.settings import MAX_META_BYTES, MAX_META_KEYS
-from topics.flow.queues import claims as claiming
 from topics.flow.queues import dead_letters
-from topics.flow.queues.claims import Claim
-from topics.flow.queues.jobs import read_records
-from topics.log.lifecycle import put_topic
 from topics.log.read.render import Shape
-from topics.log.topic import Topic
-from topics.storage.columns import Records
 from topics.storage.frame import Kind
 
 
@@ -120,25 +110,6 @@ def test_what_was_told_before_is_kept_as_far_as_a_meta_reaches(lab: QueueLab, mo
     assert len(meta["own"]) == room + more
 
 
-def test_while_there_is_no_room_a_claim_tries_one_job_only(
-    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab.put("dead", type="log", cap_records=1, discard="reject")
-    lab.write("dead", "full")
-    lab.write("q", *range(5))
-    let_expire(lab)
-    lab.claim()
-    tried: list[int] = []
-
-    def read(topic: Topic, seqs: Sequence[int]) -> Records:
-        tried.append(len(seqs))
-        return read_records(topic, seqs)
-
-    monkeypatch.setattr(dead_letters, "read_records", read)
-    lab.claim()
-    assert tried == [1]
-
-
 def test_jobs_waiting_for_room_are_delivered_again_when_the_limit_is_raised(lab: QueueLab) -> None:
     lab.put("dead", type="log", cap_records=1, discard="reject")
     lab.write("dead", "full")
@@ -159,19 +130,6 @@ def test_no_more_topics_leaves_the_job_claimable(tmp_path: Path) -> None:
     assert lab.engine.find("dead") is None
 
 
-def test_a_job_deleted_while_it_waits_for_room_is_forgotten(lab: QueueLab) -> None:
-    lab.put("dead", type="log", cap_records=1, discard="reject")
-    lab.write("dead", "full")
-    lab.write("q", 1, 2)
-    let_expire(lab)
-    assert lab.claim(9) == []
-    lab.delete("q", before=2)
-    assert lab.counters() == (1, 0, 0)
-    lab.delete("dead", before=99)
-    assert lab.claim(9) == []
-    assert [letter["data"] for letter in letters(lab)] == [2]
-
-
 def test_a_failed_commit_leaves_the_job_in_the_queue(lab: QueueLab) -> None:
     lab.put("dead", type="log")
     lab.write("q", 1, 2)
@@ -185,103 +143,6 @@ def test_a_failed_commit_leaves_the_job_in_the_queue(lab: QueueLab) -> None:
     assert lab.seqs("dead") == []
 
 
-def test_one_claim_moves_only_so_many(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "MAX_MOVES", 3)
-    monkeypatch.setattr(claiming, "MAX_MOVES", 3)
-    lab.write("q", *range(5))
-    let_expire(lab)
-    assert lab.claim(9) == []
-    assert lab.counters() == (2, 0, 3)
-    assert lab.claim(9) == []
-    assert lab.counters() == (0, 0, 5)
-
-
-def test_a_claim_that_moves_so_many_hands_out_nothing_else(
-    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claiming, "MAX_MOVES", 3)
-    lab.write("q", *range(4))
-    let_expire(lab)
-    lab.write("q", "fresh")
-    lab.queue().refresh()
-    assert claiming.take_jobs(lab.topic("q"), lab.queue().table, 9, 10_000) == []
-    assert lab.queue().table.overdue == [1, 2, 3]
-
-
-def test_what_was_refused_before_is_moved_so_many_at_a_time(
-    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letters, "MAX_MOVES", 3)
-    lab.write("q", *range(5))
-    let_expire(lab)
-    queue = lab.queue()
-    queue.refresh()
-    while (seq := queue.table.take_returned()) is not None:
-        queue.table.set_overdue(seq)
-    queue.dead_letters.move_overdue(queue.table, lambda: None)
-    lab.engine.queue.sync_now()
-    assert queue.table.overdue == [4, 5]
-
-
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("checkpoint", [True, False])
-@pytest.mark.parametrize("durability", ["disk", "fsync"])
-def test_moves_survive_a_restart(lab: QueueLab, clean: bool, checkpoint: bool, durability: str) -> None:
-    lab.put("q", max_deliveries=1, dead_letter="dead", durability=durability)
-    lab.write("q", *range(3))
-    let_expire(lab)
-    lab.claim(9)
-    if checkpoint:
-        lab.checkpoint()
-    before = letters(lab)
-    lab.restart(clean=clean)
-    assert letters(lab) == before
-    assert len(before) == 3
-    assert lab.seqs("q") == []
-    assert lab.counters() == (0, 0, 3)
-    lab.write("q", 1)
-    assert numbers(lab.claim()) == [4]
-
-
-def _moved(directory: Path) -> tuple[QueueLab, list[JournalFrame]]:
-    """A job has gone to the dead letters; with the frames by which it went."""
-    lab = QueueLab(directory)
-    lab.put("q", max_deliveries=1, dead_letter="dead")
-    lab.write("q", "job")
-    let_expire(lab)
-    before = len(lab.frames())
-    lab.claim()
-    lab.kill()
-    return lab, lab.frames()[before:]
-
-
-def _places(lab: QueueLab) -> tuple[list[Any], list[Any]]:
-    """The jobs in the queue, and those among the dead letters."""
-    in_queue = [json.loads(line)["data"] for line in lab.diff("q").rows.splitlines()]
-    return in_queue, [letter["data"] for letter in letters(lab)] if lab.engine.find("dead") else []
-
-
-def test_a_journal_torn_between_the_frames_of_the_move_leaves_the_job_in_one_place(tmp_path: Path) -> None:
-    lab, frames = _moved(tmp_path)
-    for frame in reversed(frames):
-        cut(frame.path, frame.offset)
-        lab.disk.boot += b"+"
-        lab.open()
-        assert _places(lab) == (["job"], [])
-        lab.kill()
-
-
-def test_a_journal_torn_inside_the_move_leaves_the_job_in_one_place(tmp_path: Path) -> None:
-    _, [*_, group] = _moved(tmp_path / "whole")
-    for size in range(group.offset, group.end, 37):
-        lab, [*_, group] = _moved(tmp_path / str(size))
-        cut(group.path, size)
-        lab.disk.boot = b"after a power failure"
-        lab.open()
-        assert _places(lab) == (["job"], [])
-        lab.kill()
-
-
 def test_the_copy_and_the_deletion_are_one_frame(lab: QueueLab) -> None:
     lab.put("dead", type="log")
     lab.write("q", 1)
@@ -289,22 +150,6 @@ def test_the_copy_and_the_deletion_are_one_frame(lab: QueueLab) -> None:
     before = len(lab.frames())
     lab.claim()
     assert [frame.kind for frame in lab.frames()[before:]] == [Kind.GROUP]
-
-
-def test_a_move_that_rotted_is_undone_and_announced_where_it_led(lab: QueueLab) -> None:
-    lab.put("dead", type="log")
-    lab.put("other", type="log")
-    lab.write("other", 1)
-    lab.write("q", "job")
-    let_expire(lab)
-    lab.claim()
-    lab.kill()
-    group = lab.frames()[-1]
-    flip(group.path, group.payload_at + 100)
-    lab.open()
-    assert lab.seqs("q") == [1]
-    assert lab.gaps("dead") == [(1, 1, "cap")]
-    assert lab.gaps("other") == lab.gaps("q") == []
 
 
 @pytest.mark.parametrize(("queue", "dead"), [("disk", "fsync"), ("fsync", "disk"), ("disk", "disk")])
@@ -318,32 +163,6 @@ def test_a_move_is_synced_when_either_end_asks_for_it(tmp_path: Path, queue: str
     lab.claim()
     assert lab.counters() == (0, 0, 1)
     assert lab.engine.counters.fsyncs == before + ("fsync" in (queue, dead))
-
-
-def test_a_move_does_not_overtake_what_the_queue_is_waiting_for(lab: QueueLab) -> None:
-    lab.put("dead", type="log")
-    lab.write("q", 1)
-    let_expire(lab)
-    config = TopicConfig(type="queue", max_deliveries=1, dead_letter="dead")
-    answers: list[str] = []
-    put_topic(lab.engine, "q", config, lambda _: answers.append("config"), unexpected)
-    lab.queue().serve([Claim("w", 1, LEASE_MS, lambda _: answers.append("claim"), unexpected)])
-    lab.engine.queue.flush()
-    assert answers == []
-    assert lab.seqs("dead") == []
-    lab.engine.queue.sync_now()
-    assert answers == ["config", "claim"]
-    assert lab.counters() == (0, 0, 1)
-
-
-def test_letters_of_a_sealed_segment(lab: QueueLab) -> None:
-    lab.write("q", *({"data": n, "tag": f"t{n}", "node": f"n{n}", "meta": {"m": n}} for n in range(6)))
-    let_expire(lab)
-    lab.checkpoint(everything=True)
-    assert lab.claim(9) == []
-    assert [(x["data"], x["$tag"], x["$node"], x["meta"]["m"]) for x in letters(lab)] == [
-        (n, f"t{n}", f"n{n}", n) for n in range(6)
-    ]
 
 
 @pytest.mark.parametrize("levels", [10, 900, 950, 970, 985, 1000, 5000])

@@ -7,15 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from tests.flow.queues.lab import QueueLab, Told, fill, hear, unexpected
+from tests.flow.queues.lab import QueueLab, Told, fill, unexpected
 from tests.support.appending import append
-from tests.support.damage import cut, flip
+from tests.support.damage import flip
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Losses, LossState, SeqRanges
 from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.remove.ledger import LOST
-from topics.log.remove.removal import lose_runs
-from topics.storage.frame import Kind
 
 
 def told(lab: QueueLab, wanted: int = 1) -> Told | None:
@@ -75,14 +73,6 @@ def test_what_is_settled_stands_in_the_state_alone(lab: QueueLab) -> None:
     assert losses.dump().partly_finished == [(1, 3, 2), (6, 8, 1)]
 
 
-def test_nothing_lost_is_nothing_told(lab: QueueLab) -> None:
-    fill(lab, 3)
-    lab.claim(2)
-    lab.ack(1, 2)
-    lab.delete("q", before=4)
-    assert told(lab) is None
-
-
 def test_a_cap_takes_jobs_that_were_not_finished(lab: QueueLab) -> None:
     lab.put("q", cap_records=4)
     fill(lab, 4)
@@ -94,49 +84,12 @@ def test_a_cap_takes_jobs_that_were_not_finished(lab: QueueLab) -> None:
     assert told(lab) is None
 
 
-def test_a_cap_and_age_together_are_mixed(lab: QueueLab) -> None:
-    lab.put("q", cap_records=2, ttl_ms=500)
-    fill(lab, 3)
-    lab.clock.advance(501)
-    assert told(lab) == (1, 3, 3, "mixed")
-
-
 def offered(lab: QueueLab) -> Claim:
     """A claim that was served; its worker has not read the answer yet."""
     answers: list[Claim] = []
     lab.queue().serve([Claim("w", 1, 1000, answers.append, unexpected)])
     lab.engine.queue.sync_now()
     return answers[0]
-
-
-def test_a_worker_that_has_gone_was_not_told(lab: QueueLab) -> None:
-    lab.put("q", cap_records=1)
-    fill(lab, 3)
-    assert offered(lab).notice is not None
-    assert offered(lab).notice is None, "two workers were told at once"
-    lab.queue().losses.withdraw()
-    assert told(lab) == (1, 2, 2, "cap")
-
-
-def test_only_the_first_of_a_cohort_is_told(lab: QueueLab) -> None:
-    lab.put("q", cap_records=2)
-    fill(lab, 4)
-    claims = [Claim(node, 1, 1000, lambda _: None, unexpected) for node in "ab"]
-    lab.queue().serve(claims)
-    assert [claim.notice is not None for claim in claims] == [True, False]
-
-
-def test_a_claim_that_failed_has_told_nobody(lab: QueueLab) -> None:
-    lab.put("q", cap_records=2, leases_durable=True)
-    fill(lab, 4)
-    lab.break_the_disk()
-    lab.queue().serve([Claim("w", 1, 1000, unexpected_answer, lambda _: None)])
-    lab.engine.queue.sync_now()
-    assert lab.queue().notice() is not None
-
-
-def unexpected_answer(claim: Claim) -> None:
-    raise AssertionError(claim)
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -187,17 +140,6 @@ def test_a_restart_of_an_ephemeral_queue_takes_all_but_the_finished(
     assert told(lab) is None
 
 
-def test_finished_jobs_are_known_though_a_loss_was_told_in_between(lab: QueueLab) -> None:
-    lab.put("q", durability="ephemeral", cap_records=5)
-    fill(lab, 5)
-    lab.claim(4)
-    lab.ack(3)
-    fill(lab, 2)
-    assert told(lab) == (1, 1, 1, "cap")
-    lab.restart()
-    assert told(lab) == (2, 7, 5, "cap")
-
-
 def test_a_delete_after_the_loss_does_not_hide_it(lab: QueueLab) -> None:
     lab.put("q", durability="ephemeral")
     fill(lab, 3)
@@ -205,29 +147,6 @@ def test_a_delete_after_the_loss_does_not_hide_it(lab: QueueLab) -> None:
     lab.delete("q", before=4)
     lab.restart()
     assert told(lab) == (1, 3, 3, "cap")
-
-
-def test_a_delete_before_the_loss_does(lab: QueueLab) -> None:
-    lab.put("q", durability="ephemeral")
-    fill(lab, 3)
-    lab.delete("q", before=3)
-    lab.restart()
-    assert told(lab) == (3, 3, 1, "cap")
-
-
-def test_jobs_behind_a_torn_end_are_told_as_lost(lab: QueueLab) -> None:
-    fill(lab, 3)
-    lab.write("q", "torn off")
-    lab.kill()
-    [last] = [frame for frame in lab.frames() if frame.kind == Kind.APPEND][-1:]
-    cut(last.path, last.payload_at + 1)
-    lab.open()
-    lab.claim(9)
-    assert lab.told is not None
-    first, last_seq, count, reason = lab.told
-    assert (first, reason) == (4, "cap")
-    assert count == last_seq - first + 1, "whatever may have been given out"
-    assert lab.claim(9) == []
 
 
 def sealed_jobs(lab: QueueLab) -> None:
@@ -250,16 +169,6 @@ def test_a_rotten_segment_takes_only_what_was_not_finished(lab: QueueLab) -> Non
     assert lab.told == (5, 8, 3, "cap")
     lab.restart()
     assert told(lab) is None
-
-
-def test_a_segment_that_rots_under_a_running_server(lab: QueueLab) -> None:
-    sealed_jobs(lab)
-    topic = lab.topic("q")
-    for run in topic.runs:
-        topic.load_marks(run)
-    lose_runs(topic, topic.runs[:2])
-    assert told(lab) == (2, 8, 5, "cap")
-    assert (lab.ack(1, 2, 5, 6), lab.lost) == ((0, [1, 6]), [2, 5])
 
 
 def test_several_stretches_are_told_as_one_and_counted_as_they_are(lab: QueueLab) -> None:
@@ -305,19 +214,3 @@ def test_a_job_that_is_lost_while_its_acknowledgement_is_on_its_way(lab: QueueLa
     lab.engine.queue.sync_now()
     assert [(ack.seqs, ack.skipped, ack.lost) for ack in answers] == [([2], [], [1])]
     assert told(lab) == (1, 1, 1, "cap")
-
-
-def test_a_new_queue_tells_its_losses_before_any_snapshot(lab: QueueLab) -> None:
-    lab.put("other", cap_records=1)
-    lab.write("other", 1, 2)
-    lab.restart()
-    lab.claim(name="other")
-    assert lab.told == (1, 1, 1, "cap")
-
-
-def test_hearing_twice_is_harmless(lab: QueueLab) -> None:
-    lab.put("q", cap_records=1)
-    fill(lab, 2)
-    claim = offered(lab)
-    assert hear(lab.queue(), claim) == hear(lab.queue(), claim) == (1, 1, 1, "cap")
-    assert told(lab) is None

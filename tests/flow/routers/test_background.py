@@ -19,7 +19,6 @@ from topics.flow.routers import background, registry
 from topics.flow.routers.background import RouterPass
 from topics.log.topic import Topic
 from topics.log.write.commit_loop import CommitLoop
-from topics.storage.frame import Kind
 
 
 class Timer:
@@ -110,39 +109,6 @@ def work_takes(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "thread_time", lambda: next(turns) * seconds)
 
 
-def test_records_that_come_now_and_then_are_each_copied_in_the_next_turn(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rest for one is over, or as good as over, when the next one comes."""
-    work_takes(0.0001, monkeypatch)
-    for number in range(1, 50):
-        setup.lab.write("a", number)
-        setup.loop.advance(0)
-        assert setup.head() == number
-        setup.loop.advance(0.0005)
-
-
-@pytest.mark.parametrize(("longer_s", "rests"), [(0.0, False), (0.0001, True)])
-def test_a_short_rest_is_not_taken(setup: Setup, longer_s: float, rests: bool) -> None:
-    setup.loop.now = 0.0
-    setup.passing._rested_at = background.SHORT_REST_S + longer_s
-    assert setup.passing._next_turn_at() == (setup.passing._rested_at if rests else 0.0)
-
-
-def test_short_rests_add_up_to_one_that_is_taken(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes without a pause do not keep the pass from resting: four times what it worked."""
-    work_takes(0.0001, monkeypatch)
-    turns = 0
-    for number in range(1, 100):
-        setup.lab.write("a", number)
-        before = setup.head()
-        setup.loop.advance(0)
-        turns += setup.head() > before
-        setup.loop.advance(0.0001)
-    # 10 ms: the work of a turn and its rest take half a millisecond, and two rests may be owed.
-    assert 20 <= turns <= 25
-
-
 def test_records_behind_it_gather_while_the_pass_rests(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     work_takes(0.001, monkeypatch)
     setup.lab.write("a", 1)
@@ -165,66 +131,6 @@ def test_a_chain_is_followed_to_its_end_in_one_turn(setup: Setup) -> None:
     assert setup.lab.topic("d").head == 1
 
 
-def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.routers.registry.STEP_ROWS_MIN", 2)
-    monkeypatch.setattr(background, "TURN_S", -1.0)
-    setup.lab.write("a", *range(6))
-    heads = []
-    for _ in range(3):
-        setup.loop.advance(background.MAX_REST_S)
-        heads.append(setup.head())
-    assert heads == [2, 4, 6]
-
-
-def test_many_destinations_are_served_in_turns_and_none_is_left_behind(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 8)
-    monkeypatch.setattr("topics.flow.routers.registry.STEP_ROWS_MIN", 4)
-    monkeypatch.setattr(background, "TURN_S", -1.0)
-    names = ["b", *(f"b{number}" for number in range(7))]
-    for name in names[1:]:
-        setup.lab.route(f"to-{name}", "a", name)
-    setup.lab.write("a", *range(4))
-    heads = []
-    for number in range(4):
-        setup.loop.advance(background.MAX_REST_S)
-        heads.append([setup.lab.topic(name).head for name in names])
-        setup.lab.write("a", number)
-    # Two at a time; those who were served wait for the others although there is something new for them.
-    assert heads == [[4] * 2 * turn + [0] * (8 - 2 * turn) for turn in (1, 2, 3, 4)]
-    for _ in range(4):
-        setup.loop.advance(background.MAX_REST_S)
-    assert {setup.lab.topic(name).head for name in names} == {8}
-
-
-def test_a_lone_record_reaches_any_number_of_destinations_with_one_frame(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 2)
-    monkeypatch.setattr(background, "TURN_S", -1.0)
-    for number in range(7):
-        setup.lab.route(f"r{number}", "a", f"b{number}")
-    setup.lab.write("a", 0)
-    before = len(setup.lab.frames())
-    setup.loop.advance(background.MAX_REST_S)
-    assert {setup.lab.topic(f"b{number}").head for number in range(7)} == {1}
-    assert [frame.kind for frame in setup.lab.frames()[before:]] == [Kind.ROUTE]
-
-
-def test_sources_take_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.routers.registry.STEP_ROWS_MIN", 1)
-    monkeypatch.setattr(background, "TURN_S", -1.0)
-    setup.lab.route("s", "x", "y")
-    setup.lab.write("a", 1, 2, 3)
-    setup.lab.write("x", 1)
-    setup.loop.advance(background.MAX_REST_S)
-    setup.loop.advance(background.MAX_REST_S)
-    assert (setup.head(), setup.lab.topic("y").head) == (1, 1)
-
-
 def test_a_full_destination_is_tried_again(setup: Setup) -> None:
     lab, loop = setup.lab, setup.loop
     lab.put("b", discard="reject", cap_records=1)
@@ -240,21 +146,6 @@ def test_a_full_destination_is_tried_again(setup: Setup) -> None:
     assert not loop.waiting
 
 
-def test_others_do_not_wait_for_the_retry(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "REST_FACTOR", 0.0)  # a busy machine would take its time otherwise
-    lab, loop = setup.lab, setup.loop
-    lab.put("b", discard="reject", cap_records=1)
-    lab.route("s", "x", "y")
-    lab.write("a", 1, 2)
-    loop.advance(0)
-    retry = loop.waiting[0].at
-    loop.advance(background.MAX_REST_S / 2)
-    lab.write("x", 1)
-    assert loop.waiting[0].at < retry
-    loop.advance(0)
-    assert lab.topic("y").head == 1
-
-
 def test_under_pressure_copies_wait(setup: Setup) -> None:
     setup.load_shedder.lag_ms = LAG_MS[Level.DEFER]
     setup.lab.write("a", 1)
@@ -262,15 +153,6 @@ def test_under_pressure_copies_wait(setup: Setup) -> None:
     assert setup.head() == 0
     setup.loop.advance(background.DEFER_S)
     assert setup.head() == 1
-
-
-def test_after_the_end_nothing_moves(setup: Setup) -> None:
-    setup.lab.write("a", 1)
-    setup.passing.stop()
-    assert not setup.loop.waiting
-    setup.lab.write("a", 2)
-    setup.loop.advance(1)
-    assert setup.head() == 0
 
 
 def test_a_restarted_server_goes_on_by_itself(setup: Setup) -> None:
@@ -365,62 +247,6 @@ def test_a_reader_brings_no_backlog_into_memory_that_is_full(
     routers.is_braked = lambda: False
     routers.pull_for_reader(dest)
     assert setup.head() == owed
-
-
-def test_a_reader_who_waits_is_let_go_when_its_copies_are_on_disk(setup: Setup) -> None:
-    routers, dest, gone = setup.lab.routers, setup.lab.topic("b"), [0]
-    setup.lab.put("b", durability="fsync")
-    setup.lab.write("a", *range(5000 + 1))
-    setup.loop.timers.clear()
-    setup.passing._timer = None
-    routers.is_braked = lambda: True
-    assert routers.keep_reader(dest, lambda: gone.append(dest.head))
-    setup.loop.advance(0)
-    while len(setup.loop.waiting) > 0 and routers.owing:
-        setup.loop.advance(1)
-    assert (dest.assigned, dest.head, gone) == (5001, 0, [0])
-    setup.lab.engine.queue.sync_now()
-    setup.loop.advance(1)
-    assert gone == [0, 5001]
-    assert not setup.loop.waiting
-
-
-def test_nobody_waits_for_copies_that_could_not_be_made(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def short(*_: object) -> None:
-        raise MemoryError
-
-    routers, dest, gone = setup.lab.routers, setup.lab.topic("b"), list[int]()
-    setup.lab.write("a", *range(5000 + 1))
-    routers.is_braked = lambda: True
-    assert routers.keep_reader(dest, lambda: gone.append(dest.head))
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "read_window", short)
-        with pytest.raises(MemoryError):
-            setup.loop.advance(0)
-    assert gone == [0]
-    assert routers.keep_reader(dest, lambda: gone.append(dest.head))
-    for _ in range(5):
-        setup.loop.advance(1)
-        setup.lab.engine.queue.sync_now()
-    assert gone == [0, 5001]
-
-
-def test_copies_count_as_unsealed_bytes_like_appended_records(tmp_path: Path) -> None:
-    lab = RouterLab(tmp_path, segment_max_events=1000)
-    lab.pulls = False
-    unsealed = lab.engine.store.unsealed
-    lab.write("a", *["x" * 100] * 50)
-    appended = unsealed.bytes
-    for number in range(10):
-        lab.route(f"r{number}", "a", f"b{number}")
-    lab.background()
-    # A new router copies only later records.
-    assert unsealed.bytes == appended > 0
-    lab.write("a", *["x" * 100] * 50)
-    lab.background()
-    assert unsealed.bytes - appended == pytest.approx(11 * appended, rel=0.1)
 
 
 @pytest.mark.parametrize("place", ["source", "destination"])

@@ -49,15 +49,6 @@ def test_a_copy_that_is_already_there_is_not_repeated(lab: RouterLab) -> None:
     assert lab.router("r").cursor == 3
 
 
-def test_the_protection_ends_with_the_record(lab: RouterLab) -> None:
-    lab.route("r", "a", "b", exactly_once=True)
-    lab.write("b", {"data": "already", "tag": "gone", "meta": key_of(lab, 1)})
-    lab.restart()
-    lab.delete("b", match="gone")
-    lab.write("a", 1)
-    assert lab.data("b") == [1]
-
-
 def test_the_protection_survives_a_restart(lab: RouterLab) -> None:
     lab.route("r", "a", "b", exactly_once=True)
     lab.write("a", 1)
@@ -81,19 +72,6 @@ def test_a_key_is_found_however_it_is_written(lab: RouterLab) -> None:
     lab.commit(lambda done, fail: append(lab.engine, "b", body.encode(), done, fail))
     lab.write("a", 2)
     assert lab.data("b") == [0, "already", 1]
-
-
-def test_keys_that_are_none_are_passed_over(lab: RouterLab) -> None:
-    lab.route("r", "a", "b", exactly_once=True)
-    epoch = lab.topic("a").id
-    prefix = f"router:r:{epoch}:{epoch}:"
-    marks: list[Any] = [prefix, {"idempotency_key": 1}, {"key": f"{prefix}1"}, [f"{prefix}1"]]
-    marks += [{"idempotency_key": f"{prefix}{number}"} for number in ("", "1x", "²", "9" * 20, "-1")]
-    metas = [{"_topics_router": mark} for mark in marks]
-    lab.write("b", *({"data": None, "meta": meta} for meta in [*metas, {"other": prefix}]))
-    lab.write("a", 1)
-    assert lab.data("b")[-1] == 1
-    assert lab.router("r").keys_seen == {}
 
 
 class Decodes:
@@ -146,19 +124,6 @@ def test_keys_for_records_to_come_are_bounded(lab: RouterLab, monkeypatch: pytes
     assert lab.router("r").forwarded == 11
 
 
-def test_keys_of_records_that_have_passed_are_let_go(lab: RouterLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "MAX_KEYS", 16)
-    monkeypatch.setattr(exactly_once, "_FEW_KEYS", 4)
-    lab.route("r", "a", "b", exactly_once=True)
-    for seq in range(1, 100):
-        lab.write("b", {"data": seq, "tag": str(seq), "meta": key_of(lab, seq)})
-        lab.write("a", f"copy {seq}")
-        assert lab.topic("b").head == seq
-        assert len(lab.router("r").keys_seen) <= 16
-        lab.records("b")
-    assert lab.router("r").forwarded == 99
-
-
 def test_a_copy_that_is_on_its_way_to_disk_is_not_repeated(lab: RouterLab) -> None:
     lab.put("b", durability="fsync")
     lab.route("r", "a", "b", exactly_once=True)
@@ -172,46 +137,3 @@ def test_a_copy_that_is_on_its_way_to_disk_is_not_repeated(lab: RouterLab) -> No
     assert exactly_once.known_copies(router, [1, 2]) == {1}
     lab.write("a", 1, 2)
     assert lab.data("b") == [0, "already", 2]
-
-
-def test_nor_does_one_protect_that_was_deleted_at_the_head(lab: RouterLab) -> None:
-    lab.route("r", "a", "b", exactly_once=True)
-    lab.write("b", 0, {"data": "already", "tag": "gone", "meta": key_of(lab, 1)})
-    lab.router("r").keys_seen[1] = 2
-    lab.delete("b", match="gone")
-    assert exactly_once.known_copies(lab.router("r"), [1]) == set()
-    lab.write("a", 1)
-    assert lab.data("b") == [0, 1]
-
-
-def test_records_without_meta_have_no_key(lab: RouterLab) -> None:
-    lab.route("r", "a", "b", exactly_once=True)
-    lab.write("b", 0)
-    lab.write("a", 1)
-    assert lab.data("b") == [0, 1]
-
-
-@pytest.mark.parametrize(("known", "kept"), [(7, 7), (8, 4)])
-def test_as_many_keys_as_may_be_are_halved(
-    lab: RouterLab, monkeypatch: pytest.MonkeyPatch, known: int, kept: int
-) -> None:
-    monkeypatch.setattr(exactly_once, "MAX_KEYS", 8)
-    lab.write("b", 1)
-    lab.route("r", "a", "b", exactly_once=True)
-    router = lab.router("r")
-    router.keys_seen = dict.fromkeys(range(router.sent + 1, router.sent + 1 + known), 1)
-    exactly_once._forget_useless(router)
-    assert sorted(router.keys_seen) == [*range(router.sent + 1, router.sent + 1 + kept)]
-
-
-def test_keys_of_records_that_are_gone_are_forgotten_before_any_other(
-    lab: RouterLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exactly_once, "MAX_KEYS", 8)
-    lab.write("b", 1, 2)
-    lab.delete("b", seqs=[2])
-    lab.route("r", "a", "b", exactly_once=True)
-    router = lab.router("r")
-    router.keys_seen = {router.sent + number: 2 if number <= 5 else 1 for number in range(1, 9)}
-    exactly_once._forget_useless(router)
-    assert sorted(router.keys_seen) == [router.sent + number for number in (6, 7, 8)]

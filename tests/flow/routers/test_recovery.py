@@ -1,6 +1,9 @@
-"""Routers across restarts: the same copies, whatever has become of their source, and none of them twice."""
+"""Routers after a restart: the same copies, made again from frames of their source."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -9,98 +12,7 @@ from tests.log.harness import JournalFrame
 from tests.support.damage import cut, flip
 from topics.storage.frame import Kind
 
-
-def test_deletes_at_the_destination_hold(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write_each("a", 6, tag="x")
-    lab.write("a", {"data": "y", "tag": "y"})
-    lab.records("b")
-    lab.delete("b", before=3)
-    lab.delete("b", match="y")
-    assert lab.data("b") == [2, 3, 4, 5]
-    assert len(lab.data("a")) == 7
-    survives(lab)
-    assert lab.data("b") == [2, 3, 4, 5]
-
-
-def test_holes_come_back_where_they_were(lab: RouterLab) -> None:
-    lab.put("a", cap_records=2)
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.records("b")
-    lab.write_each("a", 5)
-    lab.records("b")
-    assert lab.gaps("b") == [(2, 4, "source_trim")]
-    survives(lab)
-    lab.delete("b", before=6)
-    survives(lab)
-    lab.write("a", "next")
-    assert lab.records("b")[-1]["$seq"] == 7
-
-
-def test_a_front_hole_comes_back(lab: RouterLab) -> None:
-    lab.put("a", ttl_ms=100)
-    lab.route("r", "a", "b")
-    lab.write_each("a", 3)
-    lab.clock.advance(1000)
-    assert lab.gaps("b") == [(1, 3, "source_trim")]
-    survives(lab)
-
-
-def test_progress_without_copies_is_kept(lab: RouterLab) -> None:
-    lab.route("r", "a", "b", match="never")
-    lab.write_each("a", 3)
-    lab.background()
-    lab.restart()
-    assert lab.router("r").cursor == 3
-
-
-def test_forwarding_goes_on_where_it_stood(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.records("b")
-    lab.write("a", 2)
-    lab.restart()
-    assert lab.routers.owing
-    lab.background()
-    assert lab.data("b") == [1, 2]
-    assert lab.router("r").forwarded == 2
-    lab.write("a", 3)
-    assert lab.data("b") == [1, 2, 3]
-
-
-def test_no_backfill_after_a_restart(lab: RouterLab) -> None:
-    lab.write_each("a", 5)
-    lab.route("r", "a", "b")
-    lab.restart()
-    lab.write("a", "new")
-    assert lab.data("b") == ["new"]
-
-
-def test_definitions_come_back(lab: RouterLab) -> None:
-    lab.route("r", "a", "b", match="x*", preserve_node=False, allow_cycle=True, exactly_once=True)
-    lab.route("s", "a", "c")
-    lab.unroute("s")
-    survives(lab)
-    assert lab.router("r").options.filter_value == "x"
-    assert lab.route("t", "a", "d")
-    assert lab.router("t").id > lab.router("r").id
-
-
 # --- classes ------------------------------------------------------------------------------------------
-
-
-def test_copies_in_an_ephemeral_destination_are_not_kept(lab: RouterLab) -> None:
-    lab.put("b", durability="ephemeral")
-    lab.route("r", "a", "b")
-    lab.write("a", 1, 2)
-    assert lab.data("b") == [1, 2]
-    lab.restart()
-    assert lab.data("b") == []
-    assert lab.gaps("b") == [(1, 2, "cap")]
-    lab.write("a", 3)
-    assert [(r["$seq"], r["data"]) for r in lab.records("b")] == [(3, 3)]
-    assert lab.data("a") == [1, 2, 3]
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1, 3])
@@ -119,46 +31,7 @@ def test_copies_of_ephemeral_records_are_kept(lab: RouterLab, checkpoints: int) 
     assert lab.records("c") == before
 
 
-def test_unforwarded_ephemeral_records_become_a_hole(lab: RouterLab) -> None:
-    lab.put("a", durability="ephemeral")
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.records("b")
-    lab.write("a", 2, 3)
-    lab.restart()
-    lab.write("a", 4)
-    assert lab.data("b") == [1, 4]
-    assert lab.gaps("b") == [(2, 3, "source_trim")]
-
-
-def test_a_change_of_class_between_copies(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.records("b")
-    lab.put("b", durability="fsync")
-    lab.write("a", 2)
-    lab.records("b")
-    lab.put("b", durability="memory")
-    lab.write("a", 3)
-    survives(lab)
-    assert lab.data("b") == [1, 2, 3]
-
-
 # --- damage -------------------------------------------------------------------------------------------
-
-
-def test_a_torn_step_is_taken_again(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.records("b")
-    lab.write("a", 2)
-    lab.records("b")
-    lab.kill()
-    frame = lab.frames()[-1]
-    assert frame.kind == Kind.ROUTE
-    cut(frame.path, frame.end - 3)
-    lab.open()
-    assert lab.data("a") == lab.data("b") == [1, 2]
 
 
 def test_rot_in_a_step_is_announced(lab: RouterLab) -> None:
@@ -222,20 +95,6 @@ def test_a_damaged_snapshot_falls_back_to_the_one_before(lab: RouterLab) -> None
     lab.kill()
     flip(lab.snapshot_files()[-1], 100)
     lab.open()
-    assert lab.everything() == state
-
-
-def test_recovering_twice_is_recovering_once(lab: RouterLab) -> None:
-    lab.put("a", cap_records=3)
-    lab.route("ab", "a", "b")
-    lab.route("bc", "b", "c", exactly_once=True)
-    lab.write_each("a", 3)
-    lab.background()
-    lab.write_each("a", 6)
-    lab.background()
-    state = lab.everything()
-    for _ in range(3):
-        lab.restart()
     assert lab.everything() == state
 
 
@@ -325,3 +184,105 @@ def test_copies_that_a_segment_has_are_not_brought_back_beside_it(lab: RouterLab
     lab.restart()
     assert lab.state("b") == before
     assert [run.base for run in lab.topic("b").runs] == [1, 5, 9]
+
+
+Loss = Callable[[RouterLab], object]
+
+
+LOSSES: dict[str, Loss] = {
+    "nothing": lambda lab: None,
+    "deleted": lambda lab: lab.delete("a", before=1000),
+    "deleted by tag": lambda lab: lab.delete("a", match="x"),
+    "evicted": lambda lab: lab.put("a", cap_records=1),
+    "expired": lambda lab: (lab.put("a", ttl_ms=100), lab.clock.advance(1000)),
+    "dropped": lambda lab: lab.drop("a"),
+    "router deleted": lambda lab: lab.unroute("r"),
+    "router changed": lambda lab: lab.route("r", "a", "b", preserve_tag=False, match="y", exactly_once=True),
+    "a new instance": lambda lab: (lab.unroute("r"), lab.drop("a"), lab.write("a", 1)),
+}
+
+
+def seal_and_forget(lab: RouterLab, *sources: str) -> None:
+    """Fill the sources' runs so that they are sealed, empty them, and let go of every file that can go."""
+    lab.engine.journal.rotate()
+    for source in sources:
+        lab.write_each(source, 8)
+    lab.background()
+    for _ in range(3):
+        lab.checkpoint()
+    for source in sources:
+        lab.delete(source, before=1000)
+    lab.checkpoint()
+    lab.checkpoint()
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+@pytest.mark.parametrize("checkpoints", [0, 1, 3])
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_copies_outlive_their_originals(
+    lab: RouterLab, loss: Loss, checkpoints: int, exactly_once: bool
+) -> None:
+    lab.route("r", "a", "b", exactly_once=exactly_once)
+    for number in range(7):
+        lab.write("a", {"data": number, "tag": "x", "node": "n", "meta": {"m": number}})
+        lab.clock.advance(1)
+        if number != 4:
+            lab.records("b")
+    lab.records("b")
+    loss(lab)
+    for _ in range(checkpoints):
+        lab.checkpoint()
+    assert [record["data"] for record in lab.records("b")] == list(range(7))
+    survives(lab)
+
+
+def test_the_journal_is_held_only_as_long_as_it_is_needed(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    first = lab.journal_files()[0]
+    lab.engine.journal.rotate()
+    lab.write("a", 2)
+    lab.checkpoint(everything=True)
+    lab.checkpoint(everything=True)
+    assert first not in lab.journal_files()
+    survives(lab)
+
+
+def test_an_unsealed_copy_holds_the_frames_of_a_sealed_source(tmp_path: Path) -> None:
+    """Four records seal the source; the destination has one of them and is far from full."""
+    lab = RouterLab(tmp_path)
+    lab.route("r", "a", "b", match="wanted")
+    lab.write("a", {"data": "copied", "tag": "wanted"})
+    lab.records("b")
+    lab.engine.journal.rotate()
+    lab.write_each("a", 8)
+    lab.records("b")
+    for _ in range(3):
+        lab.checkpoint()
+    [source, *_] = lab.topic("a").runs
+    [copy] = lab.topic("b").runs
+    assert source.sealed is not None
+    assert copy.sealed is None
+    lab.delete("a", before=1000)
+    lab.checkpoint()
+    lab.checkpoint()
+    survives(lab)
+    assert lab.data("b") == ["copied"]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_copy_of_a_copy_holds_the_first_original(lab: RouterLab, restarts: int) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("bc", "b", "c", match="wanted")
+    lab.write("a", {"data": "copied twice", "tag": "wanted"})
+    assert lab.data("b") == ["copied twice"]
+    lab.engine.journal.rotate()
+    assert lab.data("c") == ["copied twice"]
+    lab.checkpoint()
+    for _ in range(restarts):
+        lab.restart()
+    seal_and_forget(lab, "a", "b")
+    assert lab.topic("c").runs[0].sealed is None
+    survives(lab)
+    assert lab.data("c") == ["copied twice"]

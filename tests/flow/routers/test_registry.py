@@ -1,8 +1,9 @@
-"""Which routers move in a step and how far; and requests that meet."""
+"""Definitions of routers, and which of them move when."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,6 @@ from tests.log.harness import records as rows_of
 from tests.support.appending import append
 from topics.core.config import FORGOTTEN_MS, FRESH
 from topics.core.errors import ApiError
-from topics.core.settings import MAX_HOPS
-from topics.flow.routers import registry
 from topics.flow.routers.definitions import RouterOptions
 from topics.flow.routers.registry import STEP_COPIES, STEP_ROWS_MIN, in_portions, step_rows
 from topics.log import Amount, begin_import
@@ -41,39 +40,6 @@ def test_every_router_is_in_one_portion_and_portions_are_no_more_than_records(
 )
 def test_few_routers_take_more_records_at_a_time(routers: int, rows: int) -> None:
     assert step_rows(routers) == rows
-
-
-def test_a_lone_record_is_one_step_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "STEP_COPIES", 10)
-    everyone: list[Any] = [None] * 1000
-    assert [len(some) for some in in_portions(everyone, 1)] == [1000]
-    assert [len(some) for some in in_portions(everyone, 2)] == [500, 500]
-
-
-def test_a_source_is_not_looked_at_again_when_all_of_it_was_forwarded(
-    lab: RouterLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab.pulls = False
-    lab.route("r", "a", "b")
-    lab.route("s", "a", "c", match="x")
-    steps: list[bool] = []
-    step = lab.routers.step
-    monkeypatch.setattr(lab.routers, "step", lambda *args: steps.append(step(*args)) or steps[-1])
-    lab.write("a", 1)
-    assert not lab.routers.forward(lambda: False)
-    assert steps == [True]
-    monkeypatch.setattr(registry, "STEP_COPIES", 2 * STEP_ROWS_MIN)
-    lab.write_each("a", STEP_ROWS_MIN + 1)
-    assert not lab.routers.forward(lambda: False)
-    assert steps == [True] * 3
-    assert lab.topic("b").head == STEP_ROWS_MIN + 2
-
-
-def test_there_are_as_many_portions_as_a_step_of_them_needs() -> None:
-    """However many records wait: a step takes a few of them."""
-    everyone: list[Any] = [None] * 300
-    assert [len(some) for some in in_portions(everyone, 1000)] == [300]
-    assert [len(some) for some in in_portions(everyone * 4, 1000)] == [400, 400, 400]
 
 
 def test_one_that_is_behind_comes_up_to_the_next_and_they_go_on_together(lab: RouterLab) -> None:
@@ -151,50 +117,6 @@ def test_a_destination_of_a_large_commit_gets_its_copies_behind_it(lab: RouterLa
     assert [row["data"] for row in rows_of(lab.diff("held"))] == [1, 2]
 
 
-def test_only_a_new_one(lab: RouterLab) -> None:
-    made: list[bool] = []
-
-    def put() -> None:
-        lab.commit(
-            lambda done, fail: lab.routers.put(
-                "r",
-                "a",
-                "b",
-                RouterOptions(),
-                lambda router, created: (made.append(created), done(router)),
-                fail,
-                only_new=True,
-            )
-        )
-
-    put()
-    with pytest.raises(ApiError) as refused:
-        put()
-    assert (made, refused.value.code) == ([True], "router_exists")
-
-
-def test_the_last_router_of_a_source_takes_its_listener_along(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.route("s", "a", "c")
-    source = lab.topic("a")
-    lab.write("a", 1)
-    for name, listeners in (("r", 1), ("s", 0)):
-        assert lab.unroute(name)
-        assert len(source.listeners) == listeners
-    lab.write("a", 2)
-    assert not lab.routers.owing
-    assert not lab.routers.stuck
-
-
-def test_a_reader_waits_for_a_sync_only_where_copies_do(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    syncs = lab.engine.counters.fsyncs
-    lab.routers.pull(lab.topic("b"))
-    assert lab.topic("b").head == 1
-    assert lab.engine.counters.fsyncs == syncs
-
-
 def test_nothing_is_copied_where_half_of_the_reserve_is_used_up(lab: RouterLab) -> None:
     lab.pulls = False
     lab.route("r", "a", "b")
@@ -241,19 +163,48 @@ def test_nobody_has_read_a_topic_whose_copies_were_read(lab: RouterLab) -> None:
     assert [lab.engine.priority_of_writers(lab.topic(name)) for name in "ab"] == [FRESH, 0]
 
 
-def test_only_what_copies_can_come_from_matters_to_their_readers(lab: RouterLab) -> None:
-    """A record passes so many routers and no more, but a chain may have all that there are."""
-    names = [f"t{n}" for n in range(MAX_HOPS + 3)]
-    for source, dest in pairwise(names):
-        lab.route(f"{source}-{dest}", source, dest)
-    assert read(lab, names[-1]) == set(names[2:])
-    # In the same moment, somebody reads copies of others.
-    lab.engine.note_read(lab.topic(names[-3]))
-    assert lab.engine.priority_of_writers(lab.topic(names[0])) == FRESH
-
-
 def test_readers_of_a_circle_of_routers_matter_all_round(lab: RouterLab) -> None:
     lab.route("ab", "a", "b")
     lab.route("bc", "b", "c")
     lab.route("ca", "c", "a", allow_cycle=True)
     assert read(lab, "b") == {"a", "b", "c"}
+
+
+def refusal(call: Callable[[], Any]) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        call()
+    return caught.value
+
+
+def topics(lab: RouterLab) -> list[str]:
+    return list(lab.engine.names_after("", ""))
+
+
+def test_the_cap_counts_new_routers_only(tmp_path: Path) -> None:
+    lab = RouterLab(tmp_path, max_routers=1)
+    lab.route("r", "a", "b")
+    error = refusal(lambda: lab.route("s", "c", "d"))
+    assert (error.code, error.detail) == ("throttled", {"limit": "max_routers", "max": 1})
+    assert topics(lab) == ["a", "b"]
+    assert not lab.route("r", "a", "b", preserve_tag=False)
+    lab.unroute("r")
+    assert lab.route("s", "c", "d")
+
+
+def test_room_for_one_topic_is_not_enough_for_two(tmp_path: Path) -> None:
+    lab = RouterLab(tmp_path, max_topics=1)
+    error = refusal(lambda: lab.route("r", "a", "b"))
+    assert (error.code, error.detail) == ("throttled", {"limit": "max_topics", "max": 1})
+    assert topics(lab) == []
+
+
+def test_two_creations_under_way_make_one_router(lab: RouterLab) -> None:
+    answers: list[bool] = []
+    for _ in range(2):
+        lab.routers.put(
+            "r", "a", "b", RouterOptions(), lambda _, created: answers.append(created), answers.append
+        )
+    assert lab.routers.find("r") is None
+    lab.engine.queue.sync_now()
+    assert answers == [True, False]
+    assert len(lab.routers.table) == 1

@@ -1,13 +1,22 @@
-"""A step: one frame for all destinations, and records that go no further than their hops allow."""
+"""One step of the routers of a source: which records, how many, what is written, and when it shows."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from tests.flow.routers.lab import RouterLab
-from tests.log.harness import records as rows_of
-from topics.flow.routers.copies import STAMP_KEY, carried_rows
-from topics.flow.routers.frames import Step, decode_step
+from tests.flow.routers.lab import RouterLab, seqs_and_data
+from tests.support.appending import append
+from topics.core.settings import MAX_SEQ
+from topics.flow.routers.copies import STAMP_KEY, carried_rows, copies_of, stamped
+from topics.flow.routers.frames import Stamp, Step, decode_step
+from topics.flow.routers.source_window import read_window
+from topics.flow.routers.step import Capacity, capacity_of
+from topics.log.remove import ledger
+from topics.storage import Records
 from topics.storage.frame import Kind
 
 
@@ -23,30 +32,6 @@ def test_one_step_moves_all_destinations_with_one_frame(lab: RouterLab) -> None:
     assert lab.engine.counters.frames == frames + 2
     assert lab.data("b3") == [1, 2]
     assert lab.data("b7") == []
-
-
-@pytest.mark.parametrize("count", [1, 3, 100])
-def test_destinations_of_one_step_number_their_copies_themselves(lab: RouterLab, count: int) -> None:
-    lab.pulls = False
-    lab.write("c", *range(9))
-    lab.write("d", 1)
-    lab.clock.advance(50)
-    for dest in "bcdef":
-        lab.route(f"to-{dest}", "a", dest)
-    lab.write("a", *[{"data": "x" * n, "node": f"n{n % 3}"} for n in range(count)])
-    assert lab.routers.step(lab.topic("a"))
-    lab.engine.queue.sync_now()
-    now = lab.clock.now_ms()
-    for sealed in (False, True):
-        for dest, head in (("b", 0), ("c", 9), ("d", 1), ("e", 0), ("f", 0)):
-            assert [(r["$seq"], r["$ts"], r["data"], r["$node"]) for r in lab.records(dest)[head:]] == [
-                (head + n + 1, now, "x" * n, f"n{n % 3}") for n in range(count)
-            ]
-            # Where each of them ends, their run knows as well.
-            each = [rows_of(lab.diff(dest, head + n, 1)) for n in range(count)]
-            assert [row["data"] for rows in each for row in rows] == ["x" * n for n in range(count)]
-        if not sealed:
-            lab.checkpoint(everything=True)
 
 
 def test_a_step_does_not_repeat_the_records(lab: RouterLab) -> None:
@@ -81,77 +66,6 @@ def test_records_that_the_journal_will_not_have_are_in_the_step_once_and_only_if
         lab.restart()
 
 
-@pytest.mark.parametrize(("tags", "is_dense"), [("xxyz", True), ("yxxz", True), ("xyxz", False)])
-def test_only_copies_of_scattered_records_say_which_they_are(
-    lab: RouterLab, tags: str, is_dense: bool
-) -> None:
-    lab.route("r", "a", "b", match="x")
-    lab.write("a", *[{"data": tag, "tag": tag} for tag in tags])
-    assert lab.data("b") == ["x", "x"]
-    assert [bool(piece.offsets) for piece in last_step(lab).plans[0].pieces] == [not is_dense]
-
-
-@pytest.mark.parametrize("sealed", [False, True])
-def test_hops_survive_a_restart(lab: RouterLab, sealed: bool) -> None:
-    lab.route("ab", "a", "b")
-    lab.route("ba", "b", "a", allow_cycle=True)
-    lab.write("a", 1)
-    lab.records("b")
-    if sealed:
-        lab.checkpoint(everything=True)
-    lab.restart()
-    lab.background()
-    assert (lab.topic("a").head, lab.topic("b").head) == (5, 4)
-
-
-def test_a_loss_goes_as_far_as_a_record_would_have(lab: RouterLab) -> None:
-    for hop in range(10):
-        lab.route(f"r{hop}", f"t{hop}", f"t{hop + 1}")
-    lab.put("t0", cap_records=1)
-    lab.write("t0", 1, 2)
-    lab.background()
-    assert [lab.gaps(f"t{hop}") for hop in range(1, 9)] == [[(1, 1, "source_trim")]] * 8
-    assert [lab.topic(f"t{hop}").head for hop in range(11)] == [2] * 9 + [0, 0]
-    assert lab.router("r8").cursor == 2
-
-
-@pytest.mark.parametrize("restart", ["never", "from the journal", "from a snapshot"])
-def test_a_loss_in_a_loop_comes_to_rest(lab: RouterLab, restart: str) -> None:
-    lab.route("ab", "a", "b")
-    lab.route("ba", "b", "a", allow_cycle=True)
-    lab.put("a", cap_records=1)
-    lab.write("a", 1, 2)
-    for name in "bab":
-        lab.routers.pull(lab.topic(name))
-    assert (lab.topic("a").head, lab.topic("b").head) == (4, 4)
-    if restart != "never":
-        if restart == "from a snapshot":
-            lab.checkpoint(everything=True)
-        lab.restart()
-    # Not for ever, should it not come to rest.
-    looks = iter(range(1000))
-    lab.routers.forward(lambda: next(looks, None) is None)
-    assert (lab.topic("a").head, lab.topic("b").head) == (10, 8)
-    assert lab.router("ab").forwarded == lab.router("ba").forwarded == 8
-
-
-def test_copies_need_the_journal_from_where_their_originals_are(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.write("other", 1)
-    lab.background()
-    (original,), (copy,) = lab.topic("a").runs, lab.topic("b").runs
-    assert copy.start_position == original.start_position
-
-
-def test_a_router_that_has_passed_on_everything_is_not_blocked(lab: RouterLab) -> None:
-    lab.put("b", discard="reject", cap_records=2)
-    lab.route("r", "a", "b")
-    for count, is_blocked in ((2, False), (1, True)):
-        lab.write_each("a", count)
-        assert lab.router("r").is_blocked == is_blocked
-
-
 @pytest.mark.parametrize(("dests", "first_seq"), [("b", 1), ("bc", 0)])
 def test_the_header_of_a_step_names_its_only_destination(lab: RouterLab, dests: str, first_seq: int) -> None:
     """Should the rest rot, what it held is known to be lost there, and nowhere else."""
@@ -161,21 +75,6 @@ def test_the_header_of_a_step_names_its_only_destination(lab: RouterLab, dests: 
     lab.background()
     (step,) = (frame for frame in lab.frames() if frame.kind == Kind.ROUTE)
     assert step.first_seq == first_seq
-
-
-@pytest.mark.parametrize(("durability", "is_there"), [("disk", True), ("fsync", False)])
-def test_copies_wait_for_the_disk_only_where_the_topic_does(
-    lab: RouterLab, durability: str, is_there: bool
-) -> None:
-    lab.put("b", durability=durability)
-    lab.route("r", "a", "b")
-    lab.write("b", 0)
-    lab.write("a", 1)
-    lab.routers.forward(lambda: False)
-    lab.engine.queue.flush()
-    assert (lab.topic("b").head == 2) == is_there
-    lab.engine.queue.sync_now()
-    assert lab.topic("b").head == 2
 
 
 @pytest.mark.parametrize("names", ["pqr", "rqp", "qpr"])
@@ -192,17 +91,201 @@ def test_routers_that_move_together_each_leave_their_own_mark_or_none(lab: Route
     assert marks == {"p": [None, None], "q": ["q", "q"], "r": ["r", "r"]}
 
 
-@pytest.mark.parametrize(("reserved", "shown"), [(1, 1), (0, 0)])
-def test_copies_wait_for_a_sync_only_where_their_seqs_are_not_reserved(
-    lab: RouterLab, reserved: int, shown: int
-) -> None:
-    lab.pulls = False
+def test_a_cap_that_passes_a_hole_takes_it_to_the_front(lab: RouterLab) -> None:
+    lab.put("a", cap_records=1)
+    lab.put("b", cap_records=2)
     lab.route("r", "a", "b")
-    dest = lab.topic("b")
-    dest.reserved = dest.reserve_asked = dest.assigned + reserved
     lab.write("a", 1)
+    lab.records("b")
+    lab.write_each("a", 3)
+    lab.records("b")
+    lab.write("b", "x")
+    lab.write("b", "y")
+    assert lab.lines("b") == (6, 5, 5)
+    state = lab.everything()
+    lab.restart()
+    assert lab.everything() == state
+
+
+# --- by itself ----------------------------------------------------------------------------------------------
+
+
+def test_loss_is_told_where_it_was_and_no_further(lab: RouterLab) -> None:
+    lab.put("a", cap_records=3)
+    lab.write_each("a", 5)
+    lab.topic("a").add_hole(6, 9, ledger.LOST, found_ms=1)
+    lost = {
+        (after, upto): [
+            (first, last) for first, last, _ in read_window(lab.topic("a"), after, 9, 99, upto).lost
+        ]
+        for after, upto in ((0, 1), (0, 5), (1, 5), (2, 5), (5, 9), (7, 8), (0, 9))
+    }
+    assert lost == {
+        (0, 1): [(1, 1)],
+        (0, 5): [(1, 2)],
+        (1, 5): [(2, 2)],
+        (2, 5): [],
+        (5, 9): [(6, 9)],
+        (7, 8): [(8, 8)],
+        (0, 9): [(1, 2), (6, 9)],
+    }
+
+
+def test_later_records_wait_behind_one_that_is_too_large_for_now(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_bytes=100)
+    lab.route("r", "a", "b")
+    lab.write("a", "x" * 58, "y" * 58, "z")
+    assert lab.data("b") == ["x" * 58]
+    lab.delete("b", before=2)
+    assert lab.data("b") == ["y" * 58, "z"]
+
+
+def test_the_background_pass_goes_on_when_there_is_room(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=1)
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    lab.background()
+    assert lab.topic("b").head == 1
+    assert lab.routers.stuck
+    lab.delete("b", before=2)
+    lab.background()
+    assert lab.topic("b").head == 2
+    assert not lab.routers.stuck
+
+
+def test_time_makes_room_as_well(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=1, ttl_ms=1000)
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    assert lab.data("b") == [1]
+    lab.clock.advance(1001)
+    assert lab.data("b") == [2]
+
+
+def test_one_blocked_router_does_not_hold_up_the_others(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=1)
+    lab.route("blocked", "a", "b")
+    lab.route("free", "a", "c")
+    lab.write_each("a", 20)
+    lab.background()
+    assert (lab.topic("b").head, lab.topic("c").head) == (1, 20)
+
+
+def test_the_byte_quota_of_the_server_holds_for_copies(tmp_path: Path) -> None:
+    lab = RouterLab(tmp_path, max_total_bytes=10)
+    lab.route("r", "a", "b")
+    lab.write("a", "aa", "bb")
+    assert lab.data("b") == []
+    lab.delete("a", before=2)
+    assert lab.data("b") == ["bb"]
+    assert lab.engine.totals.bytes <= 10
+
+
+def test_time_at_the_destination_counts_from_the_copy(lab: RouterLab) -> None:
+    lab.put("b", ttl_ms=1000)
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.clock.advance(900)
+    assert lab.data("b") == [1]
+    lab.clock.advance(1000)
+    assert lab.data("b") == [1]
+    lab.clock.advance(1)
+    assert lab.data("b") == []
+
+
+# --- by itself ----------------------------------------------------------------------------------------------
+
+
+def test_room_is_taken_to_the_last_byte() -> None:
+    room = Capacity(records=9, size=10)
+    assert room.take(np.array([4, 6, 1])) == 2
+    assert (room.records, room.size) == (7, 0)
+    assert room.take(np.array([1])) == 0
+    assert Capacity(records=1, size=10).take(np.array([1, 1])) == 1
+    assert Capacity(records=-3, size=10).take(np.array([1])) == 0
+
+
+def test_who_can_never_fit_waits_for_an_empty_topic() -> None:
+    room = Capacity(records=1, size=10, when_empty=20)
+    assert (room.is_full(10), room.is_full(11), room.is_full(99)) == (False, True, True)
+    assert not Capacity(records=1, size=20, when_empty=20).is_full(99)
+    assert Capacity(records=0, size=20, when_empty=20).is_full(1)
+
+
+@pytest.mark.parametrize(("cap_bytes", "left"), [(0, 7), (5, 2), (90, 7)])
+def test_the_server_and_the_topic_bound_it_together(tmp_path: Path, cap_bytes: int, left: int) -> None:
+    lab = RouterLab(tmp_path, max_total_bytes=10)
+    lab.put("b", discard="reject", cap_bytes=cap_bytes, cap_records=3 if cap_bytes else 0)
+    lab.write("b", 123)
+    room = capacity_of(lab.engine, lab.topic("b"))
+    assert (room.size, room.when_empty) == (left, min(cap_bytes or 10, 10))
+    assert room.records == (2 if cap_bytes else MAX_SEQ - 1)
+
+
+def test_metas_count() -> None:
+    metas: list[bytes | None] = [None, b'{"m":1}']
+    rows = Records(np.array([1, 2]), [b"123", b"4"], metas, None, None, None)
+    copies = copies_of(rows, with_node=True, with_tag=True, stamp=None)
+    assert copies.sizes.tolist() == [3, 8]
+    assert copies.write.size == 11
+
+
+def test_a_synced_destination_shows_copies_after_the_sync(lab: RouterLab) -> None:
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    syncs = lab.engine.counters.fsyncs
     lab.routers.forward(lambda: False)
-    lab.engine.queue.flush()
-    assert dest.head == shown
+    assert lab.topic("b").head == 0
     lab.engine.queue.sync_now()
-    assert dest.head == 1
+    assert lab.topic("b").head == 1
+    assert lab.engine.counters.fsyncs == syncs + 1
+
+
+def test_a_reader_of_a_synced_destination_waits_for_the_sync(lab: RouterLab) -> None:
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    syncs = lab.engine.counters.fsyncs
+    assert lab.data("b") == [1]
+    assert lab.engine.counters.fsyncs == syncs + 1
+
+
+def test_whoever_is_called_back_by_a_commit_does_not_overtake_it(lab: RouterLab) -> None:
+    """A reader woken by a write asks for copies while another write of the same commit is still to come."""
+    lab.put("a", cap_records=1)
+    lab.route("r", "a", "b")
+    lab.write_each("a", 3)
+    lab.topic("a").listeners.append(lambda: lab.routers.pull(lab.topic("b")))
+    answers: list[int] = []
+    for name in ("a", "b"):
+        body = b'{"records":[{"data":"together"}]}'
+        append(lab.engine, name, body, lambda appended: answers.append(appended.head_seq), pytest.fail)
+    lab.engine.queue.flush()
+    assert answers == [4, 1]
+    assert seqs_and_data(lab, "b") == [(1, "together"), (5, "together")]
+    assert lab.topic("b").assigned == 5
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b'{"k":1,"k":2.0}',
+        b'{"k":"a\\nb","k":2.0}',
+        b'{"k":"' + b"x" * 2000 + b'","k":2.0}',
+    ],
+    ids=["short", "with an escape", "long"],
+)
+def test_a_mark_is_put_behind_what_is_in_the_meta(meta: bytes) -> None:
+    marked = stamped(meta, Stamp("r", "a", 7), 3)
+    assert marked.startswith(meta[:-1] + b',"')
+    assert json.loads(marked)[STAMP_KEY]["source_seq"] == 3
+
+
+@pytest.mark.parametrize("key", ["_topics_router", "_topics\\u005frouter"])
+@pytest.mark.parametrize("other", ["x", "x\\n"])
+def test_a_mark_of_an_earlier_router_is_replaced(key: str, other: str) -> None:
+    meta = f'{{"{key}":{{"source_seq":1}},"other":"{other}"}}'.encode()
+    found = json.loads(stamped(meta, Stamp("r", "a", 7), 3), object_pairs_hook=list)
+    assert sorted(name for name, _ in found) == [STAMP_KEY, "other"]
+    assert dict(dict(found)[STAMP_KEY])["source_seq"] == 3

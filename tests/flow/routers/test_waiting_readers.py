@@ -109,33 +109,6 @@ def test_a_full_destination_is_nothing_to_readers_of_another(waiting: Waiting) -
     assert waiting.found == [17]
 
 
-def test_what_failed_once_is_owed_to_those_who_wait(
-    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waiting.lab.write("a", *range(12))
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "read_window", short_of_memory)
-        with pytest.raises(MemoryError):
-            waiting.step()
-    assert waiting.come()
-    for _ in range(3):
-        waiting.step()
-    assert waiting.found == [12]
-
-
-def short_of_memory(*_: object) -> None:
-    raise MemoryError
-
-
-def test_those_who_wait_can_all_be_let_go(waiting: Waiting) -> None:
-    waiting.lab.write("a", *range(12))
-    assert waiting.come()
-    assert waiting.come()
-    waiting.routers.readers.release_all()
-    assert waiting.found == [0, 0]
-    assert not waiting.routers.readers
-
-
 @pytest.mark.parametrize("gone", ["router", "a", "b"])
 def test_nobody_waits_for_what_is_gone(waiting: Waiting, gone: str) -> None:
     waiting.lab.write("a", *range(12))

@@ -12,7 +12,6 @@ from topics.flow.stages.identities import (
     KEPT_PART_DIGESTS,
     MAX_APPLICATIONS,
     REMEMBERED_BATCHES,
-    REMEMBERED_REQUESTS,
     Commit,
     Identities,
     OwnedCommit,
@@ -37,23 +36,6 @@ def test_owners_that_choose_the_same_names_do_not_meet(lab: StageLab) -> None:
         lab.commit_stage("0", owner="b.")
 
 
-def test_no_owner_can_burn_the_numbers_of_another(lab: StageLab) -> None:
-    lab.commit_stage(batch=2**64 - 1, owner="a.")
-    assert lab.commit_stage(batch=0, owner="b.") == ({}, False)
-
-
-def test_a_stage_of_another_owner_is_not_there(lab: StageLab) -> None:
-    lab.part("0", {"data": ["1"]}, topic="b.t", owner="b.")
-    lab.part("0", {"data": ["2"]}, topic="a.t", owner="a.")
-    assert lab.drop_stage("s", owner="a.") == 1
-    for owner in ("a.", ""):
-        assert lab.drop_stage("s", owner=owner) == 0
-        with pytest.raises(ApiError) as refusal:
-            lab.commit_stage("0", owner=owner)
-        assert refusal.value.code == "not_found"
-    assert lab.commit_stage("0", owner="b.") == ({"b.t": (1, 1, 1)}, False)
-
-
 # --- how much ---------------------------------------------------------------------------------------------
 
 
@@ -72,15 +54,6 @@ def test_the_last_hundred_batches_are_compared_and_older_ones_refused(lab: Stage
         assert lab.commit_stage(batch=batch) == ({}, True)
         with pytest.raises(ApiError, match="other rows"):
             lab.commit_stage("0", batch=batch)
-
-
-def test_a_batch_between_known_ones_that_never_was_is_a_new_one(lab: StageLab) -> None:
-    """All that was forgotten lies below what is remembered, so this cannot be a repeat."""
-    lab.commit_stage(batch=1)
-    lab.commit_stage(batch=3)
-    lab.part("0", {"data": ["1"]}, topic="a")
-    assert lab.commit_stage("0", batch=2) == ({"a": (1, 1, 1)}, False)
-    assert lab.commit_stage("0", batch=2) == ({"a": (1, 1, 1)}, True)
 
 
 def few(monkeypatch: pytest.MonkeyPatch, applications: int) -> None:
@@ -107,14 +80,6 @@ def test_the_application_unused_longest_is_forgotten_first(
     assert lab.stages.identities.forgotten == (1 if restart else 2)
 
 
-def test_owners_do_not_crowd_each_other_out(lab: StageLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    few(monkeypatch, 2)
-    lab.commit_stage(identity="mine", owner="a.")
-    for name in "pqrs":
-        lab.commit_stage(identity=name, owner="b.")
-    assert lab.commit_stage(identity="mine", owner="a.") == ({}, True)
-
-
 def commit(batch: int = 0, topics: int = 0) -> Commit:
     return Commit(batch, topics, 7, [StageRange(f"t{n}", 1, 1, 1, 1) for n in range(topics)], [1], b"")
 
@@ -139,35 +104,6 @@ def test_answers_with_many_topics_are_forgotten_when_they_take_too_much(
     assert identities.find("", "large", 0) == (None, None)
 
 
-def test_what_just_fits_is_remembered_and_what_leaves_takes_its_size_along(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    identities = Identities()
-    settled(identities, "tiny", commit())
-    settled(identities, "large", commit(topics=500))
-    size = identities._owners[""].size
-    monkeypatch.setattr(module, "MAX_REMEMBERED_BYTES", size)
-    assert settled(identities, "tiny", commit(1)).forgotten == ["large"]
-    assert settled(identities, "large", commit(topics=400)).forgotten == []
-
-    exact = Identities()
-    settled(exact, "p", commit())
-    monkeypatch.setattr(module, "MAX_REMEMBERED_BYTES", 3 * exact._owners[""].size)
-    for name in "qr":
-        assert settled(exact, name, commit()).forgotten == []
-    # One that leaves has left as far as those are concerned that come next.
-    assert exact.prepare("", "s", commit(), lambda _: False).forgotten == ["p"]
-    assert exact.prepare("", "t", commit(), lambda _: False).forgotten == ["q"]
-
-
-def test_one_that_is_known_takes_no_further_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    few(monkeypatch, 2)
-    identities = Identities()
-    for name in "pq":
-        settled(identities, name, commit())
-    assert settled(identities, "p", commit(1)).forgotten == []
-
-
 def test_commits_under_way_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     few(monkeypatch, 2)
     identities = Identities()
@@ -187,29 +123,6 @@ def test_commits_under_way_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert identities.applications == 3
     assert settled(identities, "u", commit()).forgotten == ["r", "p"]
     assert identities.applications == 2
-
-
-def test_an_application_that_commits_is_not_forgotten_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    few(monkeypatch, 2)
-    identities = Identities()
-    for name in "pq":
-        settled(identities, name, commit())
-    assert identities.prepare("", "r", commit(), lambda name: name == "p").forgotten == ["q"]
-
-
-def test_what_is_remembered_takes_no_more_memory_than_it_is_counted_for() -> None:
-    import tracemalloc
-
-    identities = Identities()
-    tracemalloc.start()
-    try:
-        for name in range(200):
-            for batch in range(50):
-                settled(identities, f"application-{name}", commit(batch, topics=1))
-        taken = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert taken < identities._owners[""].size
 
 
 # --- what is known of their parts -------------------------------------------------------------------------
@@ -240,16 +153,6 @@ def test_of_many_parts_only_those_of_the_batch_committed_last_can_be_told(again:
     assert identities._owners[""].applications["p"].size == 512 + sum(128 + len(each) for each in encoded)
 
 
-def test_all_that_may_be_remembered_fits_with_the_digests_of_few_parts() -> None:
-    identities = Identities()
-    for batch in range(10**6, 10**6 + REMEMBERED_BATCHES):
-        written = [StageRange("orders.europe", 10**9, 10**9 + 999, 1000, 10)]
-        digests = pack_digests([2**64 - 1] * KEPT_PART_DIGESTS)
-        names = [2**64 - 1 - number for number in range(REMEMBERED_REQUESTS)]
-        settled(identities, "p", Commit(batch, 1000, 2**64 - 1, written, names, digests))
-    assert identities._owners[""].size * MAX_APPLICATIONS < module.MAX_REMEMBERED_BYTES
-
-
 def test_parts_that_cannot_be_told_any_more_are_refused_unless_all_are_there(lab: StageLab) -> None:
     parts = [str(number) for number in range(KEPT_PART_DIGESTS + 1)]
 
@@ -268,10 +171,3 @@ def test_parts_that_cannot_be_told_any_more_are_refused_unless_all_are_there(lab
         lab.commit_stage(*parts, batch=1)
     put(*parts)
     assert lab.commit_stage(*parts, batch=1)[1]
-
-
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, REMEMBERED_BATCHES])
-def test_any_number_of_batches_can_be_read_again(count: int) -> None:
-    """What is encoded already is put together by hand."""
-    packed = module._array([msgspec.msgpack.encode([number]) for number in range(count)])
-    assert msgspec.msgpack.decode(bytes(packed)) == [[number] for number in range(count)]

@@ -1,15 +1,22 @@
-"""Rows of parts: in order, complete, and recognised wherever they come again."""
+"""Parts of stages: how they are read, spooled, counted, and dropped when nothing is heard of them."""
 
 from __future__ import annotations
 
-import json
+import errno
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.flow.stages.lab import StageLab
+from tests.flow.stages.lab import StageLab, anything_goes
+from tests.support.arrow import arrow_stream
 from tests.support.damage import flip
 from topics.core.errors import ApiError
-from topics.flow.stages.parts import read_parts
+from topics.flow.stages import open_stages as module
+from topics.flow.stages.open_stages import IDLE_MS, MAX_PARTS
+from topics.flow.stages.parts import About, read_part, read_parts, write_part
+from topics.flow.stages.spool import PartMissing, names_digest, part_path, stage_key
+from topics.storage.filesystem import Filesystem
 
 
 def test_parts_are_written_in_the_order_of_the_commit_and_only_those_it_names(lab: StageLab) -> None:
@@ -20,42 +27,11 @@ def test_parts_are_written_in_the_order_of_the_commit_and_only_those_it_names(la
     assert len(lab.spooled()) == 1
 
 
-def test_tags_nodes_and_metas_arrive(lab: StageLab) -> None:
-    lab.part(
-        "0",
-        {
-            "topic": ["a", "b", "a"],
-            "data": ["1", "2", "3"],
-            "tag": ["x", None, None],
-            "node": [None, "n", "n"],
-            "meta": [None, '{"m": 1}', "{}"],
-        },
-    )
-    lab.commit_stage("0")
-    from topics.log.read.render import Shape
-
-    rows = [json.loads(row) for row in lab.diff("a", shape=Shape(tags=True)).rows.splitlines()]
-    assert [{k: v for k, v in row.items() if k != "$ts"} for row in rows] == [
-        {"$seq": 1, "$tag": "x", "data": 1},
-        {"$seq": 2, "$node": "n", "data": 3, "meta": {}},
-    ]
-    assert json.loads(lab.diff("b").rows)["meta"] == {"m": 1}
-
-
 def test_the_commit_may_name_the_topic_of_rows_that_have_none(lab: StageLab) -> None:
     lab.part("0", {"topic": [None, "b"], "data": ["1", "2"]})
     with pytest.raises(ApiError, match="rows without a topic"):
         lab.commit_stage("0")
     assert lab.commit_stage("0", topic="a") == ({"a": (1, 1, 1), "b": (1, 1, 1)}, False)
-
-
-def test_a_repeat_with_the_same_rows_in_another_order_and_other_parts_is_recognised(lab: StageLab) -> None:
-    lab.part("0", {"data": ["1", "2", "3"], "tag": ["x", None, None]}, topic="a")
-    first = lab.commit_stage("0")
-    lab.part("0", {"data": ["3", "1"], "tag": [None, "x"]}, topic="a", stage="t")
-    lab.part("1", {"data": ["2"]}, topic="a", stage="t")
-    assert lab.commit_stage("0", "1", stage="t") == (first[0], True)
-    assert lab.data("a") == [1, 2, 3]
 
 
 def test_a_part_that_rotted_is_not_committed(lab: StageLab) -> None:
@@ -74,3 +50,117 @@ def test_how_many_bytes_a_commit_may_have_and_from_how_many_on_it_is_a_large_one
     with pytest.raises(ApiError) as refusal:
         read_parts(lab.disk, paths, None, size - 1, size)
     assert refusal.value.code == "payload_too_large"
+
+
+def test_an_owner_has_so_many_parts_at_most(lab: StageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_PARTS == 100_000
+    monkeypatch.setattr(module, "MAX_PARTS", 2)
+    rows = {"data": ["1"]}
+    lab.part("0", rows, topic="a")
+    with pytest.raises(ApiError):
+        lab.part("1", {"data": ["{"]}, topic="a")
+    lab.part("0", rows, topic="a", stage="other")
+    lab.run(lambda: _started(lab))
+    with pytest.raises(ApiError) as refusal:
+        lab.part("1", rows, topic="a")
+    assert refusal.value.detail == {"limit": "max_stage_parts", "max": 2}
+    # One that is there is replaced, and another owner has places of its own.
+    lab.part("0", rows, topic="a")
+    lab.part("1", rows, topic="a", owner="a")
+    lab.commit_stage("0")
+    lab.part("1", rows, topic="a")
+    lab.drop_stage("other")
+    lab.part("2", rows, topic="a")
+    assert (lab.stages.open.stages, lab.stages.open.parts) == (2, 3)
+    lab.clock.advance(IDLE_MS)
+    lab.collect()
+    assert (lab.stages.open.stages, lab.stages.open.parts) == (0, 0)
+
+
+async def _started(lab: StageLab) -> None:
+    lab.restart()
+    lab.stages.start()
+
+
+@pytest.mark.parametrize("step_ms", [-10 * IDLE_MS, 10 * IDLE_MS])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_a_stage(lab: StageLab, step_ms: int) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    lab.clock.step(step_ms)
+    lab.clock.advance(IDLE_MS - 1)
+    lab.collect()
+    assert lab.stages.open.parts == 1
+    lab.clock.advance(1)
+    lab.collect()
+    assert lab.stages.open.parts == 0
+
+
+class Interrupted(Filesystem):
+    """Something else happens right before the first file is put into its place."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def rename(self, source: str, target: str) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        super().rename(source, target)
+
+
+def write(fs: Filesystem, path: str, *data: str) -> About:
+    return write_part(
+        fs,
+        path,
+        arrow_stream({"data": list(data)}),
+        max_bytes=1 << 20,
+        default_topic="t",
+        check_topic=anything_goes,
+    )
+
+
+def test_two_writers_of_one_part_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    path = part_path(str(tmp_path), stage_key("", "stage"), "0")
+    fs = Interrupted(lambda: write(Filesystem(), path, "3"))
+    assert write(fs, path, "1", "2").count == 2
+    # The one that came last counts, and it is whole.
+    assert read_part(fs, path).about.count == 2
+    assert [file.name for file in tmp_path.iterdir()] == [Path(path).name]
+
+
+def test_a_stage_that_is_dropped_while_a_part_arrives_is_gone(tmp_path: Path) -> None:
+    path = part_path(str(tmp_path), stage_key("", "stage"), "0")
+
+    def drop() -> None:
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+    assert write(Interrupted(drop), path, "1").count == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_cannot_be_read_is_not_taken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeat without its parts is answered as if it brought the same rows as before."""
+    path = part_path(str(tmp_path), stage_key("", "stage"), "0")
+    with pytest.raises(PartMissing):
+        read_part(Filesystem(), path)
+
+    def open_too_many(fs: Filesystem, path: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Filesystem, "open", open_too_many)
+    with pytest.raises(OSError, match="Too many"):
+        read_part(Filesystem(), path)
+
+
+def test_what_a_commit_names_has_no_order_and_no_directory() -> None:
+    def names(*parts: str, stage: str = "s", owner: str = "", directory: str = "/d", **topic: str) -> int:
+        paths = [part_path(directory, stage_key(owner, stage), part) for part in parts]
+        return names_digest(paths, topic.get("topic"))
+
+    assert names("0", "1") == names("1", "0") == names("1", "0", directory="/elsewhere")
+    different = [names("0", "1"), names("0"), names("01"), names(), names("0", "1", "2")]
+    different += [names("0", "1", stage="t"), names("0", "1", owner="a."), names("0", "1", topic="a")]
+    assert len(set(different)) == len(different)

@@ -67,15 +67,6 @@ def test_a_repeat_without_its_parts_has_to_name_those_of_the_commit(
     assert lab.commit_stage("zero", "one") == (first, True)
 
 
-def test_rows_of_a_repeat_that_was_refused_are_kept(lab: StageLab) -> None:
-    put_two(lab)
-    lab.commit_stage("zero", "one")
-    lab.part("zero", {"data": ["77"]}, topic="a", stage="t")
-    with pytest.raises(ApiError, match="other parts"):
-        lab.commit_stage("zero", "one", stage="t")
-    assert lab.commit_stage("zero", stage="t", batch=1) == ({"a": (3, 3, 1)}, False)
-
-
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_repeat_in_other_parts_may_lose_its_answer_too(lab: StageLab, restart: bool) -> None:
     """A driver that died is followed by another, which stages the rows under names of its own."""
@@ -120,18 +111,6 @@ def test_what_is_left_is_compared_with_the_latest_repeat_alone(lab: StageLab) ->
         assert lab.commit_stage("zero", "one", stage=stage) == (first, True)
 
 
-def test_a_repeat_under_the_same_names_with_other_rows_in_each_is_noted(lab: StageLab) -> None:
-    put_two(lab)
-    first, _ = lab.commit_stage("zero", "one")
-    put_two(lab, zero="1", one="0")
-    assert lab.commit_stage("zero", "one") == (first, True)
-    lab.part("zero", {"data": ["0"]}, topic="a")
-    with pytest.raises(ApiError, match="other rows"):
-        lab.commit_stage("zero", "one")
-    lab.part("zero", {"data": ["1"]}, topic="a")
-    assert lab.commit_stage("zero", "one") == (first, True)
-
-
 def test_the_parts_of_a_repeat_that_cannot_be_noted_stay(
     lab: StageLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,14 +130,3 @@ def test_the_parts_of_a_repeat_that_cannot_be_noted_stay(
         assert lab.commit_stage("zero", "one") == (first, True)
     assert lab.commit_stage("zero", "one", stage="t") == (first, True)
     assert lab.spooled() == []
-
-
-def test_a_repeat_of_a_known_request_writes_nothing(lab: StageLab) -> None:
-    put_two(lab)
-    lab.commit_stage("zero", "one")
-    lab.commit_stage(batch=1)
-    position = lab.engine.journal.position
-    put_two(lab)
-    assert lab.commit_stage("one", "zero")[1]
-    assert lab.commit_stage(batch=1, stage="t")[1]
-    assert lab.engine.journal.position == position

@@ -17,10 +17,8 @@ from tests.support.appending import append
 from tests.support.arrow import arrow_stream
 from topics.core.errors import ApiError
 from topics.log import ImportFiles
-from topics.storage.fileheader import mark_of
 from topics.storage.filesystem import File
 from topics.storage.frame import FrameDraft, Kind
-from topics.storage.journal import ADOPTING
 
 Meanwhile = Callable[[], object]
 ROWS = {"topic": ["a", "b", "a", "a", "b", "a"], "data": ["1", "2", "3", "4", "5", "6"]}
@@ -91,18 +89,6 @@ def test_what_comes_to_the_same_topics_waits_behind_it_and_nothing_else_does(
     assert times == sorted(times)
 
 
-def test_the_records_are_in_segments_and_the_journal_only_says_so(large_lab: LargeLab) -> None:
-    lab = large_lab
-    written = lab.engine.counters.frames
-    before = lab.engine.journal.position
-    lab.part("0", {"data": [json.dumps("x" * 1000)] * 20}, topic="a")
-    lab.commit_stage("0")
-    assert lab.engine.counters.frames - written == 20
-    assert lab.engine.journal.position - before < 2000
-    assert len(lab.segment_files()) == 1
-    assert all(run.hot is None for run in lab.engine.by_name["a"].runs)
-
-
 class WatchedDisk(QuickDisk):
     """Remembers in which order things became durable."""
 
@@ -148,27 +134,6 @@ def test_segments_are_durable_before_the_journal_imports_them(tmp_path: Path) ->
     assert synced == [["synced .segment.tmp", "renamed .segment", "synced segments"]]
 
 
-def test_a_kill_before_the_import_leaves_nothing(
-    large_lab: LargeLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = large_lab
-    lab.write("a", "before")
-    lab.part("0", ROWS)
-
-    def kill(files: ImportFiles) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ImportFiles, "sync", kill)
-        with pytest.raises(KeyboardInterrupt):
-            lab.commit_stage("0")
-    assert len(lab.segment_files()) == 1
-    lab.restart()
-    assert lab.segment_files() == []
-    assert lab.data("a") == ["before"]
-    assert lab.commit_stage("0") == ({"a": (2, 5, 4), "b": (1, 2, 2)}, False)
-
-
 @pytest.mark.parametrize("snapshots", [0, 1, 2])
 def test_the_journal_answers_for_its_segments_until_snapshots_do(large_lab: LargeLab, snapshots: int) -> None:
     """From the newest snapshot, and from the one before it."""
@@ -207,29 +172,6 @@ def test_after_a_restart_no_segment_is_written_over_one_that_was_adopted(large_l
     assert {name: files[name] for name in imported} == imported
     lab.restart()
     assert lab.data("a") == ["before", 1, 3, 4, 6, 1, 3, 4, 6]
-
-
-def test_the_journal_files_that_import_segments_are_marked(large_lab: LargeLab) -> None:
-    """Damage in the others cannot have used many seqs in few bytes."""
-    lab = large_lab
-
-    def marks() -> list[int]:
-        return [mark_of(path.read_bytes()) for path in sorted((lab.directory / "journal").glob("*.journal"))]
-
-    lab.write("a", "before")
-    assert marks() == [0]
-    lab.part("0", ROWS)
-    lab.commit_stage("0")
-    lab.commit_stage(batch=1)
-    assert marks() == [0, ADOPTING]
-    lab.part("1", ROWS)
-    lab.commit_stage("1", batch=2)
-    assert marks() == [0, ADOPTING]
-    lab.engine.rotate()
-    assert marks() == [0, ADOPTING, 0]
-    for _ in range(2):
-        lab.checkpoint(everything=True)
-    assert marks() == [0]
 
 
 def test_a_file_that_is_empty_again_stays_as_long_as_the_journal_speaks_of_it(large_lab: LargeLab) -> None:
@@ -319,55 +261,6 @@ def test_a_full_disk_refuses_it_and_nothing_stays(
     state = lab.states()
     lab.restart()
     assert lab.states() == state
-
-
-def test_writes_that_end_meanwhile_end_it_too(
-    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
-) -> None:
-    lab, others = large_lab, Others(large_lab)
-    lab.write("a", "before")
-
-    def fail() -> None:
-        others.append("a", "behind")
-        others.flush()
-        lab.engine.queue.give_up(OSError(errno.EIO, "Input/output error"))
-
-    meanwhile(fail)
-    lab.part("0", ROWS)
-    with pytest.raises(ApiError) as refused:
-        lab.commit_stage("0")
-    assert (refused.value.code, others.refusals) == ("internal", ["internal"])
-    assert lab.segment_files() == []
-    lab.restart()
-    assert lab.data("a") == ["before"]
-
-
-def test_a_commit_that_is_given_up_gives_back_its_place(
-    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
-) -> None:
-    """As when the server stops: its client gets no answer."""
-    lab, others = large_lab, Others(large_lab)
-    lab.write("a", "before")
-    lab.part("0", ROWS)
-
-    async def give_up() -> None:
-        task = asyncio.ensure_future(lab.stages.commit(request_of("0")))
-
-        def cancel() -> None:
-            others.append("a", "behind")
-            others.flush()
-            task.cancel()
-
-        meanwhile(cancel)
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    lab.run(give_up)
-    assert others.refusals == ["throttled"]
-    assert lab.write("a", "after").first_seq == 2
-    for _ in range(3):
-        lab.checkpoint()
-    assert lab.segment_files() == []
 
 
 @pytest.mark.parametrize("is_over", [False, True])
@@ -464,19 +357,6 @@ def test_whatever_goes_wrong_nobody_waits_behind_it(
     assert lab.segment_files() == []
     assert lab.write("a", "after").first_seq == 2
     assert lab.commit_stage("0") == ({"a": (3, 6, 4), "b": (1, 2, 2)}, False)
-
-
-def test_records_of_class_ephemeral_are_not_written_into_files(large_lab: LargeLab) -> None:
-    lab = large_lab
-    lab.put("b", durability="ephemeral")
-    lab.part("0", {"data": ["1", "2"]}, topic="b")
-    assert lab.commit_stage("0") == ({"b": (1, 2, 2)}, False)
-    assert (lab.data("b"), lab.segment_files()) == ([1, 2], [])
-    lab.part("1", ROWS)
-    assert lab.commit_stage("1", batch=1) == ({"a": (1, 4, 4), "b": (3, 4, 2)}, False)
-    assert (lab.data("a"), lab.data("b"), len(lab.segment_files())) == ([1, 3, 4, 6], [1, 2, 2, 5], 1)
-    lab.restart()
-    assert (lab.data("a"), lab.data("b"), lab.topic("b").head) == ([1, 3, 4, 6], [], 4)
 
 
 def test_a_damaged_import_assigns_no_seq_again(large_lab: LargeLab) -> None:

@@ -10,13 +10,11 @@ import pytest
 
 from tests.flow.stages.lab import LargeLab, StageLab, ranges, request_of
 from tests.support.arrow import arrow_stream
-from tests.support.damage import cut, flip
 from topics.core.errors import ApiError
 from topics.flow.load_shedder import SHED_FROM_MS
 from topics.flow.stages import stages as stages_module
 from topics.flow.stages.identities import Commit
 from topics.flow.stages.open_stages import IDLE_MS
-from topics.storage.frame import Kind
 
 
 @pytest.fixture(params=[StageLab, LargeLab], ids=["frame", "segments"])
@@ -24,12 +22,6 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> StageLab:
     """What is said here holds for a commit of any size."""
     kind: type[StageLab] = request.param
     return kind(tmp_path)
-
-
-@pytest.fixture
-def small_lab(tmp_path: Path) -> StageLab:
-    """Commits are written as one frame."""
-    return StageLab(tmp_path)
 
 
 # --- what a commit does -----------------------------------------------------------------------------------
@@ -58,25 +50,6 @@ def test_a_commit_without_room_for_all_its_topics_creates_none(tmp_path: Path) -
     lab.part("1", {"topic": ["a", "b", "c"], "data": ["1", "2", "3"]})
     lab.commit_stage("1")
     assert list(lab.engine.by_name) == ["a", "b", "c"]
-
-
-def test_a_part_sent_again_replaces_itself(lab: StageLab) -> None:
-    lab.part("0", {"data": ["1"]}, topic="a")
-    lab.part("0", {"data": ["2"]}, topic="a")
-    lab.commit_stage("0")
-    assert lab.data("a") == [2]
-
-
-def test_a_commit_without_rows_still_counts(lab: StageLab) -> None:
-    assert lab.commit_stage(batch=7) == ({}, False)
-    lab.restart()
-    assert lab.commit_stage(batch=7) == ({}, True)
-
-
-def test_a_missing_part_is_an_error(lab: StageLab) -> None:
-    with pytest.raises(ApiError) as refusal:
-        lab.commit_stage("0")
-    assert refusal.value.code == "not_found"
 
 
 def test_topics_are_checked_for_parts(lab: StageLab) -> None:
@@ -150,63 +123,7 @@ def test_readers_of_one_topic_find_the_others_complete_when_they_are_woken(lab: 
     assert heads == [(2, 2), (2, 2)]
 
 
-def _stage_of_two_topics(lab: StageLab) -> None:
-    lab.write("a", 0)
-    lab.write("b", 0)
-    lab.part("0", {"topic": ["a", "b"] * 3, "data": ["1"] * 6})
-    lab.commit_stage("0")
-
-
-def test_a_torn_tail_takes_all_of_a_commit_or_nothing(tmp_path: Path) -> None:
-    lab = StageLab(tmp_path / "whole")
-    _stage_of_two_topics(lab)
-    group = next(frame for frame in lab.frames() if frame.kind == Kind.GROUP)
-    assert group.end == group.path.stat().st_size
-    for offset in range(group.offset, group.end, 37):
-        torn = StageLab(tmp_path / str(offset))
-        _stage_of_two_topics(torn)
-        torn.kill()
-        path = next(frame for frame in torn.frames() if frame.kind == Kind.GROUP).path
-        cut(path, offset)
-        torn.disk.boot = b"after a power failure"
-        torn.open()
-        assert (torn.data("a"), torn.data("b")) == ([0], [0])
-        torn.kill()
-
-
-def test_a_commit_that_rotted_is_announced_as_lost_in_every_topic(lab: StageLab) -> None:
-    _stage_of_two_topics(lab)
-    lab.write("a", 2)
-    lab.kill()
-    group = next(frame for frame in lab.frames() if frame.kind == Kind.GROUP)
-    flip(group.path, group.payload_at + 200)
-    lab.open()
-    assert lab.data("a") == [0, 2] or lab.gaps("a")
-    assert lab.gaps("b")
-    assert lab.write("b", 3).first_seq > 4
-
-
-@pytest.mark.parametrize("checkpoints", [0, 1, 2])
-@pytest.mark.parametrize("clean", [False, True])
-def test_records_and_identity_survive_a_restart(lab: StageLab, checkpoints: int, clean: bool) -> None:
-    _stage_of_two_topics(lab)
-    for index in range(checkpoints):
-        lab.checkpoint(everything=index == 1)
-    states = lab.states()
-    for _ in range(2):
-        lab.restart(clean=clean)
-        assert lab.states() == states
-        assert lab.commit_stage("0") == ({"a": (2, 4, 3), "b": (2, 4, 3)}, True)
-
-
 # --- exactly once -----------------------------------------------------------------------------------------
-
-
-def test_a_repeat_without_its_parts_gets_the_first_answer(lab: StageLab) -> None:
-    lab.part("0", {"data": ["1", "2"]}, topic="a")
-    first = lab.commit_stage("0")
-    assert lab.commit_stage("0") == (first[0], True)
-    assert lab.data("a") == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -230,39 +147,6 @@ def test_a_repeat_with_other_rows_is_a_conflict(lab: StageLab, rows: dict[str, l
     assert lab.data("a") == [1, 2]
 
 
-def test_an_earlier_batch_is_compared_too(lab: StageLab) -> None:
-    for batch in (4, 5):
-        lab.part("0", {"data": [str(batch)]}, topic="a")
-        lab.commit_stage("0", batch=batch)
-    lab.restart(clean=False)
-    lab.part("0", {"data": ["4"]}, topic="a")
-    assert lab.commit_stage("0", batch=4) == ({"a": (1, 1, 1)}, True)
-    lab.part("0", {"data": ["99"]}, topic="a")
-    with pytest.raises(ApiError, match="other rows"):
-        lab.commit_stage("0", batch=4)
-
-
-def test_a_batch_too_old_to_compare_is_refused_and_a_later_one_is_not(lab: StageLab) -> None:
-    lab.part("0", {"data": ["1"]}, topic="a")
-    lab.commit_stage("0", batch=5)
-    with pytest.raises(ApiError, match="older than any batch"):
-        lab.commit_stage("0", batch=4)
-    lab.part("0", {"data": ["1"]}, topic="a")
-    assert lab.commit_stage("0", batch=6) == ({"a": (2, 2, 1)}, False)
-    lab.part("0", {"data": ["1"]}, topic="a")
-    assert lab.commit_stage("0", batch=6, identity="other") == ({"a": (3, 3, 1)}, False)
-
-
-def test_identities_do_not_age(lab: StageLab) -> None:
-    lab.part("0", {"data": ["1"]}, topic="a")
-    first = lab.commit_stage("0")
-    lab.clock.advance(10 * 365 * 86_400_000)
-    lab.checkpoint()
-    lab.checkpoint()
-    lab.restart(clean=True)
-    assert lab.commit_stage("0") == (first[0], True)
-
-
 def test_commits_of_one_identity_that_run_at_once_commit_once(lab: StageLab) -> None:
     lab.part("0", {"data": ["1"]}, topic="a")
     request = request_of("0")
@@ -276,26 +160,7 @@ def test_commits_of_one_identity_that_run_at_once_commit_once(lab: StageLab) -> 
     assert lab.data("a") == [1]
 
 
-def test_a_refused_commit_may_be_tried_again(lab: StageLab) -> None:
-    lab.put("a", cap_records=1, discard="reject")
-    lab.write("a", 0)
-    lab.part("0", {"data": ["1"]}, topic="a")
-    with pytest.raises(ApiError, match="full"):
-        lab.commit_stage("0")
-    lab.delete("a", before=2)
-    assert lab.commit_stage("0") == ({"a": (2, 2, 1)}, False)
-
-
 # --- giving up --------------------------------------------------------------------------------------------
-
-
-def test_a_stage_can_be_dropped(lab: StageLab) -> None:
-    lab.part("0", {"data": ["1"]}, topic="a")
-    lab.part("1", {"data": ["1"]}, topic="a")
-    lab.part("0", {"data": ["1"]}, topic="a", stage="other")
-    assert lab.drop_stage("s") == 2
-    assert lab.drop_stage("s") == 0
-    assert len(lab.spooled()) == 1
 
 
 def test_idle_stages_are_collected_and_active_ones_are_not(lab: StageLab) -> None:

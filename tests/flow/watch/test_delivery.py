@@ -7,44 +7,6 @@ from collections.abc import Callable
 
 from tests.flow.watched import Scenario, Told, Watched
 from topics.flow.watch.delivery import WatchOptions
-from topics.log.read.render import Shape
-
-
-def test_an_empty_topic_is_level_at_once(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.put("t")
-        listener, _ = w.watch()
-        await w.settle()
-        assert listener.heard() == [("caught-up", 0)]
-        w.lab.write("t", 1, 2)
-        await w.settle()
-        assert listener.heard() == [("record", [1, 2]), ("caught-up", 2)]
-
-    play(scenario)
-
-
-def test_a_tailing_watcher_gets_only_what_comes_later(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", 1, 2, 3)
-        listener, _ = w.watch(seq=3)
-        await w.settle()
-        w.lab.write("t", 4)
-        await w.settle()
-        assert listener.heard() == [("caught-up", 3), ("record", [4]), ("caught-up", 4)]
-
-    play(scenario)
-
-
-def test_frames_hold_what_the_limit_allows_and_level_is_told_once(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", *range(5))
-        listener, subscription = w.watch(options=WatchOptions(limit=2, max_bytes=1 << 20))
-        await w.settle()
-        assert listener.heard() == [("record", [1, 2]), ("record", [3, 4]), ("record", [5]), ("caught-up", 5)]
-        assert listener.cursors == [2, 4, 5, 5]
-        assert subscription.seq == 5
-
-    play(scenario)
 
 
 def test_passing_only_filtered_records_is_silent_and_moves_the_cursor(
@@ -68,39 +30,6 @@ def test_passing_only_filtered_records_is_silent_and_moves_the_cursor(
     play(scenario)
 
 
-def test_a_deleted_prefix_is_silent_an_evicted_one_is_not(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", *range(8))
-        w.lab.delete("t", before=5)
-        listener, _ = w.watch()
-        await w.settle()
-        assert listener.heard() == [("record", [5, 6, 7, 8]), ("caught-up", 8)]
-        w.lab.put("capped", cap_records=4)
-        w.lab.write_each("capped", 8)
-        listener, _ = w.watch("capped")
-        await w.settle()
-        assert listener.heard() == [
-            ("tombstone", (1, 4, "from_seq_too_old")),
-            ("record", [5, 6, 7, 8]),
-            ("caught-up", 8),
-        ]
-        assert listener.cursors == [4, 8, 8]
-
-    play(scenario)
-
-
-def test_the_record_frame_behind_a_gap_starts_where_the_gap_ended(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.put("t", cap_records=2)
-        w.lab.write_each("t", 5)
-        listener, _ = w.watch()
-        await w.settle()
-        body = json.loads(b"{%b}" % listener.deliveries[0].events[1].body)
-        assert (body["from_seq"], body["to_seq"], body["head_seq"]) == (3, 5, 5)
-
-    play(scenario)
-
-
 def test_only_the_first_gap_of_a_stream_is_renamed(play: Callable[[Scenario], None]) -> None:
     async def scenario(w: Watched) -> None:
         w.lab.put("t", cap_records=2)
@@ -119,18 +48,6 @@ def test_only_the_first_gap_of_a_stream_is_renamed(play: Callable[[Scenario], No
     play(scenario)
 
 
-def test_a_gap_up_to_the_head_leaves_the_watcher_level(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.put("t", ttl_ms=1000)
-        w.lab.write_each("t", 3)
-        w.lab.clock.advance(5000)
-        listener, _ = w.watch(seq=1)
-        await w.settle()
-        assert listener.heard() == [("tombstone", (2, 3, "from_seq_too_old")), ("caught-up", 3)]
-
-    play(scenario)
-
-
 def test_a_record_that_evicts_itself_is_announced(play: Callable[[Scenario], None]) -> None:
     async def scenario(w: Watched) -> None:
         w.lab.put("t", cap_bytes=3)
@@ -139,36 +56,6 @@ def test_a_record_that_evicts_itself_is_announced(play: Callable[[Scenario], Non
         w.lab.write("t", "far too long")
         await w.settle()
         assert listener.heard() == [("caught-up", 0), ("tombstone", (1, 1, "cap")), ("caught-up", 1)]
-
-    play(scenario)
-
-
-def test_a_cursor_beyond_the_head_starts_over(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", 1, 2)
-        listener, _ = w.watch(seq=40)
-        await w.settle()
-        assert listener.heard() == [("tombstone", (1, 0, "recreated")), ("record", [1, 2]), ("caught-up", 2)]
-        assert listener.cursors == [0, 2, 2]
-
-    play(scenario)
-
-
-def test_another_instance_is_told_by_its_epoch_alone(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", 1, 2)
-        old = w.lab.topic("t").id
-        w.lab.drop("t")
-        w.lab.write("t", 3, 4, 5)
-        # The old cursor would be a perfectly good position in the new instance.
-        listener, subscription = w.watch(seq=2, epoch=old)
-        await w.settle()
-        assert listener.heard() == [
-            ("tombstone", (1, 0, "recreated")),
-            ("record", [1, 2, 3]),
-            ("caught-up", 3),
-        ]
-        assert subscription.epoch == w.lab.topic("t").id
 
     play(scenario)
 
@@ -212,15 +99,6 @@ def test_a_deleted_topic_ends_its_subscriptions_for_good(play: Callable[[Scenari
     play(scenario)
 
 
-def test_a_topic_that_is_gone_when_the_stream_opens(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        listener, _ = w.watch(epoch=1)
-        assert listener.heard() == [("topic-deleted", 0)]
-        assert listener.over == ["t"]
-
-    play(scenario)
-
-
 def test_watchers_and_diff_agree(play: Callable[[Scenario], None]) -> None:
     """The same position gives the same records, gaps and cursors, whoever asks."""
 
@@ -248,22 +126,5 @@ def test_watchers_and_diff_agree(play: Callable[[Scenario], None]) -> None:
                     if page.caught_up:
                         break
                 assert listener.heard() == [*expected, ("caught-up", 12)]
-
-    play(scenario)
-
-
-def test_shape_of_the_records(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", {"data": 1, "tag": "a", "meta": {"m": 1}})
-        for shape, keys in (
-            (Shape(), {"data", "meta"}),
-            (Shape(tags=True), {"data", "meta", "$tag"}),
-            (Shape(meta=False), {"data"}),
-            (Shape(data=False), {"meta"}),
-        ):
-            listener, _ = w.watch(options=WatchOptions(limit=10, max_bytes=1 << 20, shape=shape))
-            await w.settle()
-            body = json.loads(b"{%b}" % listener.deliveries[0].events[0].body)
-            assert set(body["records"][0]) == {"$seq", "$ts"} | keys
 
     play(scenario)

@@ -1,4 +1,4 @@
-"""Who among the watchers is served when, and how much of a turn each of them gets."""
+"""Who among the watchers is served when, and what watchers share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.flow.watched import Scenario, Watched
+from tests.support.appending import append
 from topics.flow.load_shedder import LAG_MS, Level
 from topics.flow.watch import fanout as fanout_module
+from topics.flow.watch.delivery import WatchOptions
 from topics.log.topic import Topic
 
 
@@ -18,32 +20,6 @@ from topics.log.topic import Topic
 def enough_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: how much is served in a turn is a matter of work here."""
     monkeypatch.setattr(fanout_module, "TURN_S", 60.0)
-
-
-def test_a_turn_ends_in_time_however_long_deliveries_take(
-    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.put("t")
-        listeners = [w.watch()[0] for _ in range(5)]
-        await w.settle()
-        for listener in listeners:
-            listener.heard()
-        clock = [0.0]
-
-        def later() -> float:
-            clock[0] += fanout_module.TURN_S / 3
-            return clock[0]
-
-        monkeypatch.setattr(fanout_module, "perf_counter", later)
-        w.lab.write("t", 1)
-        served = []
-        for _ in range(4):
-            await asyncio.sleep(0)
-            served.append(sum(bool(listener.told) for listener in listeners))
-        assert served == [2, 4, 5, 5]
-
-    play(scenario)
 
 
 def test_a_turn_does_a_bounded_amount_of_work(
@@ -68,29 +44,6 @@ def test_a_turn_does_a_bounded_amount_of_work(
         assert 0 < served[0][0] <= 10
         assert served[0][1]
         assert served[-1] == (25, True)
-
-    play(scenario)
-
-
-def test_a_higher_priority_gets_a_larger_share_of_each_turn(
-    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(w: Watched) -> None:
-        monkeypatch.setattr(fanout_module, "TURN_WORK", 24)
-        w.lab.put("low", priority=10)
-        w.lab.put("high", priority=800)
-        low = [w.watch("low")[0] for _ in range(40)]
-        high = [w.watch("high")[0] for _ in range(40)]
-        await w.settle()
-        for listener in (*low, *high):
-            listener.heard()
-        w.lab.write("low", 1)
-        w.lab.write("high", 1)
-        await asyncio.sleep(0)
-        counts = [sum(bool(listener.told) for listener in group) for group in (low, high)]
-        assert 0 < counts[0] < counts[1]
-        await w.settle()
-        assert all(listener.told for listener in (*low, *high))
 
     play(scenario)
 
@@ -144,28 +97,6 @@ def test_leaving_leaves_nothing_behind(play: Callable[[Scenario], None]) -> None
     play(scenario)
 
 
-def test_a_turn_that_comes_after_everybody_has_left_touches_nothing(
-    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(w: Watched) -> None:
-        failures: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        w.lab.write("t", 1)
-        _, subscription = w.watch()
-        w.fanout.detach(subscription)
-        # What it would ask first; at the end of a shutdown there is no engine left to answer.
-        with monkeypatch.context() as patch:
-            patch.setattr(w.lab.engine, "now", None)
-            await w.settle()
-        assert not failures
-        # And later ones are served as ever.
-        listener, _ = w.watch()
-        await w.settle()
-        assert listener.heard() == [("record", [1]), ("caught-up", 1)]
-
-    play(scenario)
-
-
 def test_a_failing_read_does_not_stop_the_others(
     play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -186,33 +117,6 @@ def test_a_failing_read_does_not_stop_the_others(
         await w.settle()
         assert listener.heard() == [("record", [1]), ("caught-up", 1)]
         assert "the disk is on fire" in caplog.text
-
-    play(scenario)
-
-
-def test_how_much_of_a_turn_a_priority_gets() -> None:
-    shares = [fanout_module._share(priority) for priority in (-1, 249, 250, 499, 500, 749, 750, 1000)]
-    assert shares == [0.125, 0.125, 0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(("turn", "a_turn"), [(8, 4), (9, 5), (10, 5)])
-def test_a_turn_ends_when_its_work_is_done(
-    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, turn: int, a_turn: int
-) -> None:
-    async def scenario(w: Watched) -> None:
-        monkeypatch.setattr(fanout_module, "TURN_WORK", turn)
-        w.lab.put("t", priority=10)
-        listeners = [w.watch()[0] for _ in range(25)]
-        await w.settle()
-        for listener in listeners:
-            listener.heard()
-        w.lab.write("t", 1)
-        served = []
-        for _ in range(4):
-            await asyncio.sleep(0)
-            served.append(sum(bool(listener.told) for listener in listeners))
-        # Each visit serves one, which is an eighth of the turn, and counts as one itself.
-        assert served == [a_turn, 2 * a_turn, 3 * a_turn, 4 * a_turn]
 
     play(scenario)
 
@@ -260,3 +164,89 @@ def test_a_sync_is_asked_for_only_where_there_is_something_to_wait_for(
         assert woken == [2]
 
     play(scenario)
+
+
+def test_everybody_at_the_same_place_shares_one_step(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t")
+        listeners = [w.watch(options=WatchOptions(limit=5, max_bytes=1 << 20))[0] for _ in range(50)]
+        await w.settle()
+        reads = []
+        read = w.lab.engine.read
+        monkeypatch.setattr(w.lab.engine, "read", lambda *a, **k: reads.append(a) or read(*a, **k))
+        w.lab.write("t", 1)
+        await w.settle()
+        assert len(reads) == 1
+        assert len({id(listener.deliveries[-1]) for listener in listeners}) == 1
+        assert all(listener.heard()[-1] == ("caught-up", 1) for listener in listeners)
+
+    play(scenario)
+
+
+def test_a_stalled_watcher_of_a_trimmed_topic_is_told_its_loss(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t", cap_records=2)
+        slow, subscription = w.watch()
+        await w.settle()
+        slow.heard()
+        slow.stalled = True
+        w.lab.write_each("t", 6)
+        await w.settle()
+        slow.stalled = False
+        w.fanout.resume([subscription])
+        await w.settle()
+        assert slow.heard() == [("tombstone", (1, 4, "cap")), ("record", [5, 6]), ("caught-up", 6)]
+
+    play(scenario)
+
+
+def test_a_round_pulls_first_and_counts_as_a_read(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t")
+        topic = w.lab.topic("t")
+        w.watch()
+        await w.settle()
+        w.pulled.clear()
+        w.lab.clock.advance(1234)
+        w.lab.write("t", 1)
+        await w.settle()
+        assert w.pulled == [topic]
+        assert topic.last_read_ts == w.lab.clock.now_ms()
+
+    play(scenario)
+
+
+def test_strong_watchers_wait_for_the_disk(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        engine = w.lab.engine
+        w.lab.put("t")
+        strong, _ = w.watch(options=WatchOptions(limit=10, max_bytes=1 << 20, strong=True))
+        eventual, _ = w.watch()
+        await w.settle()
+        strong.heard(), eventual.heard()
+        w.lab.write("t", 1, 2)
+        assert engine.journal.synced < engine.journal.position
+        await w.settle()
+        assert eventual.heard() == [("record", [1, 2]), ("caught-up", 2)]
+        assert strong.heard() == []
+        # It asked for a sync. More arrives meanwhile, and is not covered by that one.
+        engine.queue.flush()
+        ticket = engine.queue.effects.begin_sync()
+        append(w.lab.engine, "t", b'{"records":[{"data":3}]}', lambda op: None, _unexpected)
+        engine.queue.flush()
+        ticket.run()
+        engine.queue.effects.finish_sync(ticket)
+        await w.settle()
+        assert strong.heard() == [("record", [1, 2])]
+        assert eventual.heard() == [("record", [3]), ("caught-up", 3)]
+        engine.queue.sync_now()
+        await w.settle()
+        assert strong.heard() == [("record", [3]), ("caught-up", 3)]
+
+    play(scenario)
+
+
+def _unexpected(error: Exception) -> None:
+    raise error
