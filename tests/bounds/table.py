@@ -52,10 +52,10 @@ PROOFS = {
     "named cursors": ("flow/test_cursors.py", "test_their_number_is_limited_but_moving_one_is_not"),
     "cursors left behind": ("flow/test_cursors.py", "test_those_left_behind_are_bounded"),
     "names of dropped topics": ("log/test_lives.py", "test_beyond_the_bound_every_new_topic_counts_as_later"),
-    "max_snapshots": ("flow/test_file_pins.py", "test_their_number_is_limited"),
+    "max_snapshots": ("flow/test_segment_pins.py", "test_their_number_is_limited"),
     "max_backups": ("ops/test_backup_holds.py", "test_there_are_only_so_many"),
     "max_purges": ("ops/test_purge.py", "test_only_so_many_wait_and_are_remembered"),
-    "max_stage_parts": ("flow/stages/test_open_stages.py", "test_an_owner_has_so_many_parts_at_most"),
+    "max_stage_parts": ("flow/stages/test_parts.py", "test_an_owner_has_so_many_parts_at_most"),
     "ids of stages": (
         "flow/stages/test_identities.py",
         "test_the_application_unused_longest_is_forgotten_first",
@@ -366,13 +366,6 @@ COLLECTIONS = {
         "GoneTimes._stretches": "times of removals",
     },
     "log/remove/search.py": {"Search._answers": REQUEST},
-    "log/remove/tags.py": {
-        "Generation.runs": "records in memory",
-        "Generation.postings": "records in memory",
-        "Generation._sorted": "records in memory",
-        "Generation._fresh": "records in memory",
-        "TagIndex._generations": "records in memory",
-    },
     "log/run.py": {
         "HotColumns.rows": "records in memory",
         "HotColumns.ends": "records in memory",
