@@ -6,11 +6,11 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.append_shapes import SHAPE_NAMES
-from benchmarks.areas import AREAS, ONLY_WHEN_NAMED
+from benchmarks.areas import AREAS, ONLY_WHEN_NAMED, Area
 from benchmarks.contenders import PYTHON_CODEC
 from benchmarks.figures import Figure, table
 from benchmarks.report import Report, save, write_readme
@@ -56,14 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], areas: Mapping[str, Area] = AREAS) -> int:
+    """Run benchmarks. Tests replace `areas`."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.list:
         for name in AREAS:
             print(f"{name} (only when named)" if name in ONLY_WHEN_NAMED else name)
         return 0
-    unknown = [name for name in options.names if name not in AREAS]
+    unknown = [name for name in options.names if name not in areas]
     if unknown:
         parser.error(f"no area is called {', '.join(unknown)}; there are {', '.join(AREAS)}")
     if options.json and not options.json.absolute().parent.is_dir():
@@ -76,10 +77,10 @@ def main(arguments: Sequence[str]) -> int:
             parser.error(f"--server: there is no {command_of(checkout)}")
     if options.python_codec and not PYTHON_CODEC.items() <= os.environ.items():
         _start_again(arguments)
-    names = options.names or [name for name in AREAS if name not in ONLY_WHEN_NAMED]
+    names = options.names or [name for name in areas if name not in ONLY_WHEN_NAMED]
     shapes = ShapeOptions(only=tuple(options.only), api_keys=options.keys, servers=tuple(options.server))
     session = Session(QUICK if options.quick else FULL, progress, shapes)
-    report = run(names, session, repeatable(options))
+    report = run({name: areas[name] for name in names}, session, repeatable(options))
     print(f"{report.command} on {report.machine}\n")
     print(table(report.figures))
     for area, without in report.left_out.items():
@@ -111,16 +112,16 @@ def repeatable(options: argparse.Namespace) -> list[str]:
     return [*options.names, *(switch for switch, is_on in switches.items() if is_on), *options.only, *servers]
 
 
-def run(names: Sequence[str], session: Session, arguments: Sequence[str] = ()) -> Report:
+def run(areas: Mapping[str, Area], session: Session, arguments: Sequence[str]) -> Report:
     # These figures do not replace those of the native codec.
     apart = " with the codec in Python" if _PYTHON_CODEC in arguments else ""
     report = Report(shlex.join(["python", "-m", "benchmarks", *arguments]), machine(), [], {})
-    # Before hours are spent on another one than was meant.
+    # A wrong interpreter is noticed before hours are spent on it.
     session.say(f"Python {report.machine.python}")
-    for name in names:
+    for name, measure in areas.items():
         session.say(f"{name}:")
         try:
-            for figure in AREAS[name](session):
+            for figure in measure(session):
                 figure.area += apart
                 report.figures.append(figure)
                 session.say(_line(figure))

@@ -1,16 +1,14 @@
 """Shapes of appends: each is sent as its name says, and measured beside Redis."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.append_shapes import COMMON, OTHERS, PLAIN, SHAPE_NAMES
-from benchmarks.compiled import NUMBER, CompiledLoad, Plan, Sent, Target, compiled
+from benchmarks.append_shapes import COMMON, PLAIN
+from benchmarks.compiled import CompiledLoad, Plan, Target, compiled
 from benchmarks.contenders import PYTHON_CODEC, Topics
 from benchmarks.session import ROOT, TINY, Session, ShapeOptions
-from benchmarks.shapes import BESIDE_PLAIN, COST, chosen, run
+from benchmarks.shapes import BESIDE_PLAIN, COST, run
 
 
 def silent(_: str) -> None:
@@ -82,41 +80,6 @@ def test_requests_before_the_repeated_ones_are_sent_once(tmp_path: Path) -> None
         assert server.server.get(f"/v0/topics/{PLAIN.names[0]}")["head_seq"] == 1
     finally:
         server.close()
-
-
-def test_requests_say_what_their_shape_is_named_for() -> None:
-    shapes = {shape.name: shape for shape in (*COMMON, *OTHERS)}
-    data = {name: shape.plan(0).requests[0].data for name, shape in shapes.items()}
-    assert len(data) == len(SHAPE_NAMES)
-    assert b": " in data["blanks"].partition(b"\r\n\r\n")[2]
-    assert b": " not in data["plain"].partition(b"\r\n\r\n")[2]
-    assert b"Idempotency-Key: bench-key-" + NUMBER in data["key-in-header"]
-    assert b'"idempotency_key":"bench-key-' + NUMBER in data["key-in-body"]
-    assert b'"meta":{' in data["meta"]
-    assert data["two-records"].count(b'"data":') == 2
-    assert data["pipelined"].count(b"POST ") == shapes["pipelined"].plan(0).requests[0].replies == 16
-    assert len({request.data for request in shapes["mixed-fsync"].plan(0).requests}) == 28
-    assert all(isinstance(request, Sent) for request in shapes["http2"].plan(0).requests)
-
-
-def test_quick_runs_leave_out_what_takes_long_unless_it_is_named() -> None:
-    assert "keys-full-million" in SHAPE_NAMES
-    named = [shape.name for shape in chosen(measured("keys-full-million"))]
-    assert named == ["plain", "keys-full-million"]
-    assert [shape.name for shape in chosen(Session(TINY, silent))] == ["plain"]
-
-
-@pytest.mark.parametrize("arguments", [["--only", "nonsense"], ["--server", "/no/such/checkout"]])
-def test_what_is_not_there_is_refused(arguments: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "shapes", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
 
 
 def test_servers_get_the_switches_of_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
