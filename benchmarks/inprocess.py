@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle
 from statistics import median
 
-from benchmarks.figures import Bar, Figure, at_least, at_most, number
+from benchmarks.figures import Bar, Figure, at_least, number
 from benchmarks.local import LocalEngine, Pace, pace
 from benchmarks.payloads import COMPACT, NAMED, SPACED, TAGS, Shape, node, tag
 from benchmarks.session import Session
-from topics.log.remove.tags import TagIndex, TagMatch
+from topics.log.read.filter import TagMatch
 from topics.log.topic import Topic
 
 AREA = "inprocess"
@@ -108,17 +110,25 @@ def _read(
 
 def _tags(session: Session) -> Iterator[Figure]:
     """A hundred thousand records with ten thousand tags, a hundred of which begin alike."""
-    index = TagIndex()
-    for first in range(1, 100_001, 100):
-        index.extend(1, [f"order:{seq % 10_000:05d}" for seq in range(first, first + 100)], first)
-    session.say("  tag index")
-    exact = cycle([f"order:{number:05d}" for number in range(0, 10_000, 37)])
-    prefixes = cycle([f"order:{number:03d}" for number in range(100)])
-    assert len(index.matching(TagMatch("order:00042", False))) == 10
-    assert index.count(TagMatch("order:042", True)) == 1000
-    for name, work, bar in (
-        ("exact tag lookup", lambda: index.count(TagMatch(next(exact), False)), at_most(1.0)),
-        ("tags with a prefix, 100 found", lambda: index.count(TagMatch(next(prefixes), True)), at_most(68.0)),
-    ):
-        micros = [pace(work, 2000).seconds * 1e6 for _ in range(session.sizes.rounds)]
-        yield Figure(AREA, name, median(micros), "µs", bar=bar, spread=(min(micros), max(micros)))
+    session.say("  deletions by tag")
+    with session.directory() as directory:
+        local = LocalEngine(directory)
+        topic = local.create("tagged")
+        for first in range(1, 100_001, 1000):
+            records = [{"data": 1, "tag": f"order:{n % 10_000:05d}"} for n in range(first, first + 1000)]
+            local.append("tagged", json.dumps({"records": records}).encode())
+        exact = cycle([TagMatch(f"order:{number:05d}", False) for number in range(0, 10_000, 37)])
+        prefixes = cycle([TagMatch(f"order:{number:03d}", True) for number in range(100)])
+        preview = partial(local.engine.preview_delete, topic, None)
+        assert preview(TagMatch("order:00042", False)).deleted == 10
+        assert preview(TagMatch("order:042", True)).deleted == 1000
+        for name, matches in (("one tag, 10 found", exact), ("tags with a prefix, 1000 found", prefixes)):
+            work = partial(_call_with_next, preview, matches)
+            micros = [pace(work, 200).seconds * 1e6 for _ in range(session.sizes.rounds)]
+            spread = min(micros), max(micros)
+            yield Figure(AREA, f"dry run of a deletion by {name}", median(micros), "µs", spread=spread)
+        local.close()
+
+
+def _call_with_next(work: Callable[[TagMatch], object], matches: Iterator[TagMatch]) -> object:
+    return work(next(matches))

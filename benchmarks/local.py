@@ -17,8 +17,8 @@ from topics.core.errors import ApiError
 from topics.core.settings import Settings
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
+from topics.log.read.filter import TagMatch
 from topics.log.recover.recovery import Recovery
-from topics.log.remove.tags import TagMatch
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem

@@ -1258,50 +1258,6 @@ done:
     return NULL;
 }
 
-/* --- the tag index -------------------------------------------------------------------------------------------- */
-
-/* Appends an offset as u32; 0 if there is no memory. */
-static int put_offset(PyObject *offsets, uint32_t offset) {
-    Py_ssize_t size = PyByteArray_GET_SIZE(offsets);
-    if (PyByteArray_Resize(offsets, size + 4)) return 0;
-    memcpy(PyByteArray_AS_STRING(offsets) + size, &offset, 4);
-    return 1;
-}
-
-/* post(tags, offset, postings, fresh), as `postings.py` describes it */
-static PyObject *post(PyObject *module, PyObject *const *given, Py_ssize_t count) {
-    if (count != 4 || !PyList_CheckExact(given[0]) || !PyDict_CheckExact(given[2]) || !PyList_CheckExact(given[3])) {
-        PyErr_SetString(PyExc_TypeError, "post(tags: list, offset: int, postings: dict, fresh: list)");
-        return NULL;
-    }
-    uint32_t offset = (uint32_t)PyLong_AsUnsignedLong(given[1]);
-    if (PyErr_Occurred()) return NULL;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given[0]); i++, offset++) {
-        PyObject *tag = PyList_GET_ITEM(given[0], i), *held;
-        if (tag == Py_None) continue;
-        if (!PyUnicode_CheckExact(tag)) {
-            PyErr_SetString(PyExc_TypeError, "a tag is a str");
-            return NULL;
-        }
-        held = PyDict_GetItemWithError(given[2], tag);
-        if (held && PyByteArray_CheckExact(held)) {
-            if (!put_offset(held, offset)) return NULL;
-            continue;
-        }
-        if (PyErr_Occurred()) return NULL;
-        PyObject *first = held ? PyByteArray_FromStringAndSize(NULL, 0) : PyLong_FromUnsignedLong(offset);
-        int failed = !first;
-        if (first && held) {
-            uint32_t other = (uint32_t)PyLong_AsUnsignedLong(held);
-            failed = PyErr_Occurred() || !put_offset(first, other) || !put_offset(first, offset);
-        }
-        failed = failed || PyDict_SetItem(given[2], tag, first) || (!held && PyList_Append(given[3], tag));
-        Py_XDECREF(first);
-        if (failed) return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 /* --- the module ------------------------------------------------------------------------------------------------ */
 
 static PyObject *get_key(PyObject *object, void *unused) {
@@ -1388,7 +1344,6 @@ static PyMethodDef functions[] = {
     FAST(encode, METH_FASTCALL | METH_KEYWORDS),
     FAST(from_columns, METH_VARARGS | METH_KEYWORDS),
     FAST(page, METH_FASTCALL),
-    FAST(post, METH_FASTCALL),
     {"alive", alive, METH_VARARGS, NULL},
     {"find_frames", find_frames, METH_VARARGS, NULL},
     {"frame_parts", frame_parts, METH_VARARGS, NULL},

@@ -221,14 +221,18 @@ COLLECTIONS = {
         "WatchSessions._idle": "max_watch_sessions",
     },
     "http/app.py": {"Application.on_ready": FIXED, "Application.on_reload": FIXED},
-    "http/console/overview.py": {"Attention._found": "max_topics"},
+    "http/console/attention.py": {"Attention._found": "max_topics"},
     "http/admission/auth.py": {
         "KeyRing._by_header": "known keys",
         "KeyRing.keys": FIXED,
         "Tickets._open": "max_tickets",
     },
     "http/admission/readiness.py": {"Readiness._held": "early requests"},
-    "http/admission/limits.py": {"StreamSlots._open_by_key": "max_sse_connections_per_key"},
+    "http/open_streams.py": {
+        "Heartbeats._entries": "max_sse_connections",
+        "OpenStreams._by_key": "max_sse_connections_per_key",
+        "OpenStreams.open": "max_sse_connections",
+    },
     "http/admission/callers.py": {"Callers._fine": "known targets"},
     "http/metrics/figures.py": {
         "Scrape.by_class": FIXED,
@@ -236,24 +240,23 @@ COLLECTIONS = {
         "Scrape.queues": REQUEST,
     },
     "http/routes/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
-    "http/routes/redrive.py": {"RedriveRoutes._moving": "max_topics"},
-    "http/routes/service.py": {"Service.parked": "max_connections"},
+    "http/routes/service.py": {
+        "Routes._declared": FIXED,
+        "Service.awaiting": "max_sse_connections",
+        "Service.moving": "max_topics",
+        "Service.parked": "max_connections",
+    },
     "http/routes/socket.py": {
         "_Subscribe.topics": REQUEST,
         "_Unsubscribe.topics": REQUEST,
-        "SocketRoutes.sockets": "max_sse_connections",
-        "SocketRoutes._publications": "max_sse_connections",
-        "SocketRoutes._commands": FIXED,
     },
     "http/routes/socket_publishing.py": {"Publications._waiting": "max_request_bytes"},
     "http/routes/subscriptions.py": {
-        "EventRoutes.streams": "max_sse_connections",
         "EventWatcher._subscriptions": "topics of a session",
     },
     "http/routes/tail.py": {
         "TailRequest.names": REQUEST,
         "TailRequest.prefixes": REQUEST,
-        "TailRoutes.waiting": "max_sse_connections",
     },
     "http/routes/watch.py": {"WatchBody.topics": REQUEST},
     "http/server.py": {
@@ -271,7 +274,6 @@ COLLECTIONS = {
         "WireContext.tasks": "max_connections",
     },
     "http/connection.py": {"Connection.replies": "pipelined requests"},
-    "http/sse.py": {"Heartbeats._entries": "max_sse_connections"},
     "http/exchange.py": {"Exchange._closers": REQUEST, "Exchange._pieces": "max_request_bytes"},
     "http/known_heads.py": {"KnownHead.headers": REQUEST, "KnownHeads.heads": "known heads"},
     "http/http2.py": {

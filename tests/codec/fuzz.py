@@ -82,8 +82,6 @@ def rows(native: Any, chance: random.Random, text: bytes, edges: list[int]) -> N
         native.frame_parts(text, array("q", edges))
     except ValueError:
         pass
-    postings: dict[str, Any] = {}
-    native.post([name(chance) for _ in range(9)] * 2, chance.randrange(2**31), postings, [])
 
 
 def main(path: str, rounds: int) -> None:

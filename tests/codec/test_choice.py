@@ -120,7 +120,6 @@ def test_wrong_arguments_are_refused() -> None:
         lambda: NATIVE.alive(b"", ends, None, b"\0", 0),
         lambda: NATIVE.find_frames("window", 1, 1, 0),
         lambda: NATIVE.frame_parts(b"", 1),
-        lambda: NATIVE.post([1], 0, {}, []),
         NATIVE.Write,
         NATIVE.Rows,
     ):

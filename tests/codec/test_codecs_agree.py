@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from array import array
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -250,16 +249,3 @@ def test_small_frames(given_frames: list[Any], cut: int, flipped: int) -> None:
     edges = array("q", results[0][0]).tolist()
     assert edges == [0, *[end for end, _ in whole[: len(edges) - 1]]]
     assert not any(other for _, other in whole[: len(edges) - 1])
-
-
-@given(st.lists(st.lists(names, max_size=30), max_size=6))
-def test_postings(batches: list[list[str | None]]) -> None:
-    results = []
-    for codec in CODECS.values():
-        postings: dict[str, Any] = {}
-        fresh: list[str] = []
-        for index, tags in enumerate(batches):
-            codec.post(tags, 100 * index, postings, fresh)
-        results.append((postings, fresh, list(postings)))
-    for one, other in pairwise(results):
-        assert one == other

@@ -17,9 +17,7 @@ from topics.flow import large_deletes as deleting
 from topics.flow.large_deletes import Deletions
 from topics.log import DeleteOutcome
 from topics.log.lifecycle import drop_topic
-from topics.log.remove import tags
-from topics.log.remove.search import Search
-from topics.log.remove.tags import parse_match
+from topics.log.read.filter import parse_match
 from topics.log.write.commit_loop import CommitLoop
 
 
@@ -98,23 +96,6 @@ def test_a_topic_that_goes_meanwhile_is_not_found(tmp_path: Path) -> None:
     driven(lab, scenario)
 
 
-def test_whoever_asked_hears_of_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(tmp_path)
-
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("no")
-
-    monkeypatch.setattr(deleting, "answer", broken)
-
-    async def scenario(deletions: Deletions) -> None:
-        with pytest.raises(ApiError) as refusal:
-            await deleted(deletions, lab, "k1")
-        assert refusal.value.code == "internal"
-        assert len(lab.seqs("t")) == 40
-
-    driven(lab, scenario)
-
-
 def found_at_once(
     deletions: Deletions,
     lab: Lab,
@@ -144,59 +125,6 @@ def test_only_what_asks_more_than_a_few_files_is_looked_up_ahead(tmp_path: Path)
     driven(lab, scenario)
 
 
-def in_memory(lab: Lab, scenario: Callable[[Deletions], Any]) -> None:
-    """Three records with one tag, and twenty-one with others, in six runs that no file has yet."""
-    for at in range(6):
-        lab.write("t", *({"data": n, "tag": "a" if n == 0 and at < 3 else f"b{n}"} for n in range(4)))
-
-    async def main() -> None:
-        await scenario(Deletions(lab.engine))
-
-    asyncio.run(main())
-    lab.kill()
-
-
-@pytest.mark.parametrize(("many", "at_once"), [(4, True), (3, False)])
-def test_many_records_in_memory_are_looked_up_in_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int, at_once: bool
-) -> None:
-    monkeypatch.setattr(deleting, "MANY_MATCHES", many)
-    searched: list[Search] = []
-    look = Search.look_in_memory
-
-    def noted(self: Search) -> Any:
-        searched.append(self)
-        return look(self)
-
-    monkeypatch.setattr(Search, "look_in_memory", noted)
-    lab = Lab(tmp_path)
-
-    async def scenario(deletions: Deletions) -> None:
-        assert found_at_once(deletions, lab, "a") is at_once
-        assert found_at_once(deletions, lab, "a", seqs=[1, 2, 5]), "seqs are looked up one by one"
-        assert found_at_once(deletions, lab, seqs=[*range(1, 25)])
-        await asyncio.gather(*deletions._tasks)
-        assert len(searched) == (not at_once)
-
-    in_memory(lab, scenario)
-
-
-@pytest.mark.parametrize(("generation_records", "at_once"), [(24, True), (12, False)])
-def test_tags_of_which_more_than_one_generation_is_to_be_sorted_are_sorted_in_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generation_records: int, at_once: bool
-) -> None:
-    monkeypatch.setattr(tags, "GENERATION_RECORDS", generation_records)
-    lab = Lab(tmp_path)
-
-    async def scenario(deletions: Deletions) -> None:
-        assert found_at_once(deletions, lab, "a"), "one tag is found without any order"
-        assert found_at_once(deletions, lab, "a*") is at_once
-        await asyncio.gather(*deletions._tasks)
-        assert found_at_once(deletions, lab, "a*"), "they are in order now"
-
-    in_memory(lab, scenario)
-
-
 def test_seqs_with_a_tag_take_no_other_record_of_that_tag_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,17 +147,6 @@ def test_seqs_with_a_tag_take_no_other_record_of_that_tag_along(
         assert not done.done()
         assert await done == 11
         assert lab.seqs("t") == [seq for seq in range(1, 53) if seq not in named]
-
-    driven(lab, scenario)
-
-
-def test_a_few_files_are_asked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(tmp_path)
-    monkeypatch.setattr(deleting, "FEW_RUNS", 10)
-    monkeypatch.delattr(deleting, "answer")  # nobody is to ask on a thread
-
-    async def scenario(deletions: Deletions) -> None:
-        assert await deleted(deletions, lab, "k2") == 10
 
     driven(lab, scenario)
 

@@ -18,11 +18,11 @@ from topics.core.errors import ApiError
 from topics.core.settings import Settings
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
+from topics.log.read.filter import TagMatch, parse_match
 from topics.log.read.page import Page
 from topics.log.read.render import STORED, Shape
 from topics.log.recover.recovery import Recovery
 from topics.log.remove import ledger
-from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic

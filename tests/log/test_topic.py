@@ -8,7 +8,6 @@ import pytest
 from tests.log.harness import T0, Lab
 from tests.support.appending import rows_of
 from topics.log.remove import ledger
-from topics.log.remove.tags import parse_match
 from topics.log.run import HotColumns, Run
 from topics.log.seal.topic_state import capture_topic, restore_topic
 from topics.log.topic import Topic
@@ -162,16 +161,6 @@ def test_the_first_live_seq_of_a_run_whose_marks_are_in_its_file(lab: Lab, topic
     topic = lab.topic("t")
     assert topic.runs[1].dead is None
     assert topic.first_live(6) == 7
-
-
-def test_a_run_that_goes_takes_its_tags_along(lab: Lab, topic: Topic) -> None:
-    for run in [*topic.runs]:
-        topic.remove_run(run)
-    assert topic.tags.matching(parse_match("k*")).tolist() == []
-    lab.put("plain")
-    lab.write_each("plain", 2)
-    plain = lab.topic("plain")
-    plain.remove_run(plain.runs[0])
 
 
 def test_a_run_from_its_journal_waits_for_a_segment_and_one_from_a_file_does_not(

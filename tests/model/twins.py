@@ -18,10 +18,10 @@ from tests.support.appending import append
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
 from topics.log.lifecycle import put_topic
+from topics.log.read.filter import TagMatch
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
 from topics.log.remove.deletion import DeleteOutcome
-from topics.log.remove.tags import TagMatch
 from topics.log.seal.topic_state import capture_topic
 from topics.log.topic import Topic
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from topics import codec
-from topics.codec import frames, mistakes, pages, postings, python
+from topics.codec import frames, mistakes, pages, python
 
 FUNCTIONS = (
     "alive",
@@ -21,7 +21,6 @@ FUNCTIONS = (
     "frame_parts",
     "from_columns",
     "page",
-    "post",
 )
 
 
@@ -42,7 +41,6 @@ PYTHON: Any = SimpleNamespace(
     frame_parts=frames.frame_parts,
     from_columns=python.from_columns,
     page=pages.page,
-    post=postings.post,
 )
 NATIVE: Any = _native()
 CODECS: dict[str, Any] = {"python": PYTHON} if NATIVE is None else {"python": PYTHON, "native": NATIVE}

@@ -44,7 +44,6 @@ if TYPE_CHECKING or NAME == "python":
     from topics.codec.frames import find_frames, frame_parts
     from topics.codec.mistakes import explain
     from topics.codec.pages import alive, page
-    from topics.codec.postings import post
     from topics.codec.python import Rows, Write, decode, encode, from_columns
 else:
     from topics.codec.native import (
@@ -58,7 +57,6 @@ else:
         frame_parts,
         from_columns,
         page,
-        post,
     )
 
 
@@ -109,7 +107,6 @@ __all__ = [
     "from_values",
     "page",
     "plain_parts",
-    "post",
     "seqs",
     "without_records",
 ]

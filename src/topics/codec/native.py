@@ -20,7 +20,6 @@ from topics.codec._native import (
     frame_parts,
     from_columns,
     page,
-    post,
 )
 from topics.codec.append_body import MAX_DEPTH, MOST_AROUND_RECORD
 from topics.core import (
@@ -44,7 +43,6 @@ __all__ = [
     "frame_parts",
     "from_columns",
     "page",
-    "post",
 ]
 
 # A clone has it; an installed package does not.

@@ -10,13 +10,23 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from topics.core import ApiError, topic_not_found
-from topics.log import DeleteOutcome, DeleteQuery, Engine, Search, TagMatch, Topic, answer, wanted_records
+from topics.log import (
+    DeleteOutcome,
+    DeleteQuery,
+    Engine,
+    Search,
+    TagMatch,
+    Topic,
+    answer,
+    matches_many,
+    wanted_records,
+)
 
 log = logging.getLogger("topics.deleting")
 
 # Searching up to this many files takes no longer than starting a thread.
 FEW_RUNS = 4
-# Deleting this many records in memory takes a few milliseconds.
+# Finding and deleting this many records in memory takes a few milliseconds.
 MANY_MATCHES = 50_000
 
 
@@ -80,21 +90,20 @@ class Deletions:
             return False
         if match is None or seqs is not None:
             return True
-        if match.is_prefix and topic.tags.unsorted > 1:
-            return False
-        return topic.tags.count(match, MANY_MATCHES) < MANY_MATCHES
+        return not matches_many(topic, match, MANY_MATCHES)
 
     async def _look_up(
         self, topic: Topic, wanted: DeleteQuery, act: Callable[..., None], fail: Callable[[ApiError], None]
     ) -> None:
-        engine, match = self._engine, wanted.match
-        search = Search(topic, wanted, partial(self._forget_tags, topic))
+        engine = self._engine
+        search = Search(topic, wanted)
         try:
             for questions in search.questions():
                 answers = await asyncio.to_thread(answer, engine.store, questions, wanted)
                 search.note(questions, answers)
-            if match is not None and wanted.seqs is None:
-                await self._look_in_memory(topic, search, match)
+            if wanted.match is not None and wanted.seqs is None:
+                for _ in search.look_in_memory():
+                    await asyncio.sleep(0)
             if engine.by_name.get(topic.name) is not topic:
                 raise topic_not_found(topic.name)
             act(search=search)
@@ -103,23 +112,3 @@ class Deletions:
         except Exception:  # nothing awaits the task: the request has to fail here
             log.exception("a deletion failed")
             fail(ApiError("internal", "the deletion failed"))
-
-    def _forget_tags(self, topic: Topic, match: TagMatch, stop: int) -> None:
-        """Remove the postings of an applied deletion in steps: there may be as many tags as records."""
-
-        async def forget() -> None:
-            for _ in topic.tags.forget_in_steps(match, stop):
-                await asyncio.sleep(0)
-
-        task = asyncio.get_running_loop().create_task(forget())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    @staticmethod
-    async def _look_in_memory(topic: Topic, search: Search, match: TagMatch) -> None:
-        if match.is_prefix:
-            for _ in topic.tags.sort_in_steps():
-                await asyncio.sleep(0)
-        if topic.tags.count(match, MANY_MATCHES) >= MANY_MATCHES:
-            for _ in search.look_in_memory():
-                await asyncio.sleep(0)

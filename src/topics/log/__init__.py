@@ -25,7 +25,7 @@ from topics.log.lifecycle import (
 from topics.log.read.audit import Steps, exact, exactly, missing_ranges, range_steps, why_missing
 from topics.log.read.buckets import MAX_BUCKETS, bucket_steps, whole
 from topics.log.read.few_records import few_records
-from topics.log.read.filter import Choice, last_steps, survivors
+from topics.log.read.filter import Choice, TagMatch, last_steps, parse_match, survivors
 from topics.log.read.pace import time_left, written_ms
 from topics.log.read.page import Page
 from topics.log.read.render import STORED, Shape
@@ -36,8 +36,7 @@ from topics.log.recover.small_frames import rows_of
 from topics.log.remove.deletion import DeleteOutcome, Selector, apply_delete, note_unfound, wanted_records
 from topics.log.remove.ledger import CAP, DELETED, KIND_NAMES, LOST, TRIM, TTL
 from topics.log.remove.removal import enforce_caps, expire, lose_runs, settle_floor, surviving_damage
-from topics.log.remove.search import DeleteQuery, Search, answer
-from topics.log.remove.tags import TagMatch, parse_match
+from topics.log.remove.search import DeleteQuery, Search, answer, matches_many
 from topics.log.run import HotColumns, Run
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.seal.sealer import SegmentPlan

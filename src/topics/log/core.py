@@ -79,7 +79,7 @@ class Core:
         self.extensions: list[Extension] = [self.lives, self.keys]
         # Told of every topic that is there to be seen for the first time.
         self.on_shown: list[Callable[[Topic], None]] = []
-        # Topics that are fed by reference: a small frame may give out many of their seqs.
+        # Topics that routers fed before this start: a small frame may assign many of their seqs.
         self.derived: set[int] = set()
         # Topics written since the current journal file began; their heads close it.
         self.touched: set[Topic] = set()

@@ -21,14 +21,19 @@ class Names:
     __slots__ = ("_codes", "names")
 
     def __init__(self) -> None:
+        # Only runs that have names take the memory of a dictionary.
         self._codes: dict[str | None, int] | None = None
         self.names: list[str] = []
+
+    def code(self, name: str) -> int:
+        """Return the code of a name, or 0 if no value has that name."""
+        return 0 if self._codes is None else self._codes.get(name, 0)
 
     def encode(self, values: Sequence[str | None]) -> "array[int]":
         """Return the code of each value, in as few bytes as the highest code takes."""
         codes = self._codes
         if codes is None:
-            codes = self._codes = {None: 0} | {name: code for code, name in enumerate(self.names, 1)}
+            codes = self._codes = {None: 0}
         try:
             found = list(map(codes.__getitem__, values))
         except KeyError:
@@ -44,11 +49,11 @@ class Names:
         return array(width, pack(f"{len(found)}{width}", *found))
 
     def close(self, count: int) -> None:
-        """No more of the `count` values are expected: give back what only writing needs."""
-        self._codes = None
+        """Share the names with other runs. No more of the `count` values are expected."""
         if 2 * len(self.names) <= count:
             # Names that repeat are the same in the next run: one copy of each serves them all.
             self.names = [sys.intern(name) for name in self.names]
+            self._codes = {None: 0} | {name: code for code, name in enumerate(self.names, 1)}
 
 
 class PackedEnds:

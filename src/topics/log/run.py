@@ -174,11 +174,6 @@ class HotColumns:
         self.weight -= removed
         return removed
 
-    def tags(self) -> list[str | None]:
-        """The tag of each record."""
-        names = [None, *self.tag_names.names]
-        return [] if self.tag_codes is None else [names[code] for code in self.tag_codes]
-
     def edges(self, start: int, stop: int) -> U32:
         """Where each of these rows begins, and where the last one ends."""
         ends = self.ends

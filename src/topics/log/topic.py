@@ -15,7 +15,6 @@ from topics.core import MIB, InvariantViolated, TopicConfig
 from topics.log.clock_mark import ClockMark
 from topics.log.losses_told import LossesTold
 from topics.log.remove.ledger import KIND_NAMES, GoneTimes
-from topics.log.remove.tags import TagIndex
 from topics.log.run import HotColumns, Run, Times
 from topics.log.runs import Runs
 from topics.log.seal.segment_store import SegmentStore
@@ -110,7 +109,6 @@ class Topic(Watermarks):
     pending_bytes: int = 0
     # Operations that wait for a sync: later ones of this topic do not overtake them.
     pending_sync: int = 0
-    tags: TagIndex = field(default_factory=TagIndex)
     # Of writes that came with one, as long as there are some to be remembered.
     keys: TopicKeys | None = None
     listeners: list[Callable[[], None]] = field(default_factory=list)
@@ -220,11 +218,6 @@ class Topic(Watermarks):
         if run.dead_count and run.dead is None:
             self.store.load_marks(run)
 
-    def forget_tags(self, run: Run) -> None:
-        """The run leaves memory: from now on its segment answers for its tags, if any of it is live."""
-        if run.hot is not None and run.hot.tag_codes is not None:
-            self.tags.forget_run(run.base)
-
     def insert_run(self, run: Run) -> None:
         """Put a run that only the journal holds in its place."""
         self.runs.place(run)
@@ -234,11 +227,6 @@ class Topic(Watermarks):
     def remove_run(self, run: Run) -> None:
         """With all that it holds, in memory and in its file."""
         self.runs.take_out(run)
-        self.release_run(run)
-
-    def release_run(self, run: Run) -> None:
-        """No record of it is live any more: give back memory and file. Its place in the order stays."""
-        self.forget_tags(run)
         self.store.release(run)
 
     # --- appending --------------------------------------------------------------------------------------
@@ -259,8 +247,6 @@ class Topic(Watermarks):
             )
         run = self._open_run(position, len(rows.text), is_kept=is_kept)
         try:
-            if rows.tags is not None:
-                self.tags.extend(run.base, rows.tags, first_seq)
             added = run.extend(rows, times)
         except MemoryError:
             self._undo_extend(run)
@@ -295,8 +281,6 @@ class Topic(Watermarks):
         self.mixed |= bool(self.runs) and self.runs[-1].ephemeral is not run.ephemeral
         if segment:
             self.store.seal(run, segment, array("I"))
-        if run.hot is not None and run.hot.tag_codes is not None:
-            self.tags.add_run(run.base, run.hot.tags())
         self.runs.place(run)
 
     def _open_run(self, position: int, row_bytes: int, *, is_kept: bool) -> Run:
@@ -336,7 +320,6 @@ class Topic(Watermarks):
             run.cut(run.count)
         else:
             self._remove_last_run()  # a run without records could not be sealed
-        self.tags.forget_above(self.assigned)
 
     def _remove_last_run(self) -> None:
         self.store.unsealed.discard(self.runs.take_last())
@@ -394,7 +377,6 @@ class Topic(Watermarks):
             size = run.cut(seq - run.base + 1)
             if not run.ephemeral:
                 self.store.unsealed.shrank(size)
-        self.tags.forget_above(seq)
         if self.keys is not None:
             self.keys.take_back(seq)
         self.assigned = seq

@@ -259,8 +259,7 @@ class SegmentPurge:
                 continue  # emptied meanwhile
             store.move(run, file.new_number, run.sealed.unflipped[len(held.unflipped) :])
             if run.hot is not None:
-                # Memory has the old bytes; the file answers for its tags as well.
-                held.topic.forget_tags(run)
+                # Memory has the old bytes.
                 run.leave_memory()
         for held in file.damaged:
             if _is_in(held.run, file):

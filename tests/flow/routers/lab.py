@@ -8,9 +8,9 @@ from tests.log.harness import Lab, records
 from topics.flow.routers.definitions import Router, RouterOptions
 from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
+from topics.log.read.filter import parse_match
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
-from topics.log.remove.tags import parse_match
 
 TAGGED = Shape(tags=True)
 

@@ -15,7 +15,7 @@ from tests.flow.watched import OPTIONS, Scenario, Watched
 from tests.log.harness import Lab
 from topics.flow.watch.delivery import Delivery, DeliveryKey, DeliveryPage, WatchOptions
 from topics.log import Choice, Shape
-from topics.log.remove.tags import parse_match
+from topics.log.read.filter import parse_match
 from topics.log.topic import Topic
 
 # Some of them have to be escaped in a row; the last looks like the end of one.
@@ -96,52 +96,6 @@ def test_the_page_for_all_without_some_is_the_page_for_one(seed: int, tmp_path: 
     lab.kill()
 
 
-def test_all_of_them_share_one_page(
-    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.put("t")
-        watchers = [w.watch(options=leaving_out(f"n{number}"))[0] for number in range(20)]
-        await w.settle()
-        for watcher in watchers:
-            watcher.heard()
-        read, pages = w.lab.engine.read, []
-
-        def counted(*args: Any, **named: Any) -> Any:
-            pages.append(args)
-            return read(*args, **named)
-
-        monkeypatch.setattr(w.lab.engine, "read", counted)
-        w.lab.write("t", {"data": 1, "node": "n3"}, {"data": 2, "node": "n4"}, {"data": 3, "node": "n4"})
-        await w.settle()
-        assert len(pages) == 1
-        assert watchers[3].heard() == [("record", [2, 3]), ("caught-up", 3)]
-        assert watchers[4].heard() == [("record", [1]), ("caught-up", 3)]
-        others = [watcher for number, watcher in enumerate(watchers) if number not in (3, 4)]
-        assert all(watcher.heard() == [("record", [1, 2, 3]), ("caught-up", 3)] for watcher in others)
-        # The very same, with the bytes that a protocol makes of it.
-        assert len({id(watcher.deliveries[-1]) for watcher in others}) == 1
-
-    play(scenario)
-
-
-def test_who_wrote_all_of_it_is_told_nothing_and_moves_on(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.put("t")
-        writer, place = w.watch(options=leaving_out("me", "mine"))
-        other, _ = w.watch(options=leaving_out("other"))
-        await w.settle()
-        writer.heard(), other.heard()
-        w.lab.write("t", {"data": 1, "node": "me"}, {"data": 2, "node": "mine"})
-        await w.settle()
-        assert writer.heard() == []
-        assert other.heard() == [("record", [1, 2]), ("caught-up", 2)]
-        assert place.seq == 2
-        assert w.lab.topic("t").totals.read_records["stream"] == 2
-
-    play(scenario)
-
-
 def test_a_topic_that_does_not_filter_tells_everybody_everything(play: Callable[[Scenario], None]) -> None:
     async def scenario(w: Watched) -> None:
         w.lab.put("t", dedupe_node=False)
@@ -168,14 +122,3 @@ def test_a_page_that_was_cut_short_is_as_long_for_one_that_leaves_some_out(
         assert [(body["from_seq"], body["to_seq"]) for body in bodies] == [(0, 6), (6, 8)]
 
     play(scenario)
-
-
-def test_one_for_whom_nothing_is_left_out_gets_the_same_bytes_as_all(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
-    lab.write("t", {"data": 1, "node": "a"}, {"data": 2})
-    topic = lab.topic("t")
-    common = DeliveryPage(lab.engine, topic, DeliveryKey(0, topic.id, False, True, OPTIONS), None)
-    assert common.without(frozenset({"b", "c"})) is common.delivery
-    without = common.without(frozenset({"a", "b"}))
-    assert without.count == 1
-    assert common.without(frozenset({"a", "c"})) is without

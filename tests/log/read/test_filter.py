@@ -10,10 +10,10 @@ import pytest
 
 from tests.log.harness import T0, Lab, seqs
 from tests.support.appending import rows_of
+from topics.core.errors import ApiError
 from topics.log.read import page as paging
 from topics.log.read.audit import at_once
-from topics.log.read.filter import Choice, last_steps
-from topics.log.remove.tags import parse_match
+from topics.log.read.filter import Choice, TagMatch, last_steps, parse_match
 from topics.log.run import Run
 from topics.storage import Columns
 
@@ -169,3 +169,37 @@ def test_runs_that_are_passed_as_a_whole_or_are_gone_are_not_looked_into(lab: La
     del opened[:]
     assert at_once(last_steps(lab.topic("t"), 99)) == 6
     assert opened == [5]
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        ("a", TagMatch("a", False)),
+        ("a*", TagMatch("a", True)),
+        ("*", TagMatch("", True)),
+        (["tag", "Eq", "a*"], TagMatch("a*", False)),
+        (["tag", "Glob", "a*"], TagMatch("a", True)),
+    ],
+)
+def test_what_a_match_may_look_like(value: object, match: TagMatch) -> None:
+    for found in (parse_match(value), parse_match(match.to_json())):
+        assert (found.value, found.is_prefix) == (match.value, match.is_prefix)
+    assert not match.matches(None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        7,
+        None,
+        [],
+        ["tag", "Eq"],
+        ["tag", "Eq", 7],
+        ["node", "Eq", "a"],
+        ["tag", "Is", "a"],
+        ["tag", "Glob", "a"],
+    ],
+)
+def test_what_is_no_match(value: object) -> None:
+    with pytest.raises(ApiError):
+        parse_match(value)

@@ -14,9 +14,9 @@ from tests.support.appending import append, body_of
 from tests.support.damage import flip
 from topics.core.errors import ApiError
 from topics.log.read import scan as scanning
+from topics.log.read.filter import TagMatch, parse_match
 from topics.log.read.render import Shape
 from topics.log.read.scan import Piece, Scan, ScanRequest
-from topics.log.remove.tags import TagMatch, parse_match
 
 EVERYTHING = Shape(tags=True)
 

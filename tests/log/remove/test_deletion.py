@@ -11,8 +11,8 @@ from tests.log.harness import Lab, gap, three_segments
 from tests.support.appending import append
 from tests.support.damage import flip
 from topics.core.errors import ApiError
+from topics.log.read.filter import parse_match
 from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound, submit_delete
-from topics.log.remove.tags import parse_match
 from topics.log.write.operation import Op
 from topics.storage import Kind
 

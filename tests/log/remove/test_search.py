@@ -9,10 +9,10 @@ import pytest
 from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.core.settings import MAX_SEQ
+from topics.log.read.filter import TagMatch, parse_match
 from topics.log.remove import search as searching
 from topics.log.remove.deletion import wanted_records
 from topics.log.remove.search import DeleteQuery, Question, Search, answer
-from topics.log.remove.tags import TagMatch, parse_match
 
 
 @pytest.fixture(params=[1, 1 << 30], ids=["from files", "from memory"])

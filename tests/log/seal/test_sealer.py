@@ -281,6 +281,6 @@ def test_memory_may_be_used_to_the_last_byte(make_lab: Callable[..., Lab]) -> No
         hot = HotRuns(budget)
         for run in lab.topic("t").runs:
             if run.hot is not None:
-                hot.add(lab.topic("t"), run)
+                hot.add(run)
         hot.shrink(5)
         assert sum(run.hot is not None for run in lab.topic("t").runs) == left

@@ -11,7 +11,6 @@ from tests.log.harness import T0, Lab, records, short_of_memory
 from tests.support.appending import Appended, ByHand, append, body_of, write_of
 from topics.core.errors import ApiError
 from topics.core.settings import MAX_SEQ
-from topics.log.remove.tags import TagIndex
 from topics.log.write import commit_queue
 from topics.log.write.append import AppendOp
 from topics.log.write.group import append_group
@@ -130,32 +129,6 @@ def test_a_write_without_memory_for_it_leaves_nothing_behind(
     assert lab.lines("t")[0] == before + 1
     if durability != "ephemeral":
         assert lab.seqs("t") == live == list(range(1, before + 1))
-
-
-@pytest.mark.parametrize("before", [0, 1, 300])
-def test_nor_does_one_whose_tags_find_no_memory(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, before: int
-) -> None:
-    lab.put("t")
-    lab.write_each("t", before, tag="a")
-    was = lab.state("t")
-    extend = TagIndex.extend
-
-    def half(self: TagIndex, run_base: int, tags: Sequence[str | None], first_seq: int) -> None:
-        extend(self, run_base, tags[:1], first_seq)
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TagIndex, "extend", half)
-        with pytest.raises(ApiError) as caught:
-            lab.write("t", {"data": "lost", "tag": "b"}, {"data": "lost", "tag": "b"})
-    assert caught.value.code == "throttled"
-    assert lab.state("t") == was
-    assert lab.write("t", {"data": "kept", "tag": "c"}).first_seq == before + 1
-    assert lab.delete("t", match="b") == 0
-    assert lab.seqs("t") == list(range(1, before + 2))
-    lab.restart()
-    assert lab.seqs("t") == list(range(1, before + 2))
 
 
 @pytest.mark.parametrize("after", [0, 1])

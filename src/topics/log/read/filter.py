@@ -6,11 +6,47 @@ Whatever is left out here is passed in silence: it was deleted, or the reader di
 import msgspec
 import numpy as np
 
+from topics.core import invalid
 from topics.log.read.audit import Steps
-from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.storage import I64, Columns
+
+
+class TagMatch:
+    """A tag predicate: one tag exactly, or every tag with a prefix."""
+
+    __slots__ = ("is_prefix", "value")
+
+    def __init__(self, value: str, is_prefix: bool) -> None:
+        self.value = value
+        self.is_prefix = is_prefix
+
+    def matches(self, tag: str | None) -> bool:
+        if tag is None:
+            return False
+        return tag.startswith(self.value) if self.is_prefix else tag == self.value
+
+    def to_json(self) -> list[str]:
+        return ["tag", "Glob", self.value + "*"] if self.is_prefix else ["tag", "Eq", self.value]
+
+
+def parse_match(value: object) -> TagMatch:
+    """`["tag","Eq",v]`, `["tag","Glob","p*"]`, or a bare string where a trailing star means Glob."""
+    if isinstance(value, str):
+        return TagMatch(value[:-1], True) if value.endswith("*") else TagMatch(value, False)
+    if not isinstance(value, list) or len(value) != 3 or not all(isinstance(v, str) for v in value):
+        raise invalid('match must be a string or ["tag", "Eq" | "Glob", value]')
+    field, op, text = value
+    if field != "tag":
+        raise invalid('match: only "tag" can be matched')
+    if op == "Eq":
+        return TagMatch(text, False)
+    if op != "Glob":
+        raise invalid('match: the operator must be "Eq" or "Glob"')
+    if not text.endswith("*"):
+        raise invalid("match: a Glob value must end with *")
+    return TagMatch(text[:-1], True)
 
 
 def survivors(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:

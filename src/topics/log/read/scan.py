@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from topics.core import topic_not_found
 from topics.log.engine import Engine
-from topics.log.read.filter import Choice
+from topics.log.read.filter import Choice, TagMatch
 from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
-from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.storage import Columns

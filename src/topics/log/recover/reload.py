@@ -113,8 +113,6 @@ def load_rows(engine: Engine, topic: Topic, rows: AnyRows, position: int, times:
     if position < run.start_position:
         engine.store.unsealed.lower(run, position)
     engine.store.unsealed.grew(run, run.extend(rows, times))
-    if rows.tags is not None:
-        topic.tags.extend(run.base, rows.tags, first_seq)
 
 
 def _run_ending_at(topic: Topic, seq: int) -> Run | None:

@@ -6,7 +6,7 @@ A dry run stops behind the first step. Journalled is what was asked for, not wha
 have to match a tag as well does the frame name those that do.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,14 +14,14 @@ import numpy as np
 
 from topics.core import MAX_SEQ
 from topics.log.core import Core
+from topics.log.read.filter import TagMatch
 from topics.log.remove import ledger
 from topics.log.remove.removal import delete_live, expire, remove_front, settle_floor, surviving_damage
-from topics.log.remove.search import NOTHING, DeleteQuery, Found, Question, Search, look_up
-from topics.log.remove.tags import TagMatch
-from topics.log.run import HotColumns, Run
+from topics.log.remove.search import DeleteQuery, Found, Question, Search, look_in_memory, look_up
+from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage import I64, U32, Columns, FrameDraft, Kind
+from topics.storage import I64, U32, FrameDraft, Kind
 
 
 class Selector(msgspec.Struct, array_like=True, gc=False):
@@ -176,8 +176,6 @@ def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = N
         if match is not None or search is not None:
             # Its file was asked, past what is kept ready for readers.
             topic.store.unload(run)
-    if match is not None:
-        (topic.tags.forget if search is None else search.forget_tags)(match, limit)
     if deleted:
         settle_floor(topic)
         (lowest, first), (highest, last) = chosen[0], chosen[-1]
@@ -247,43 +245,22 @@ def _first_left(topic: Topic, going: dict[Run, I64 | U32]) -> int:
 
 
 def choose(topic: Topic, wanted: DeleteQuery, search: Search | None = None) -> list[tuple[Run, Found]]:
-    """The live records that are wanted, run by run. Changes nothing."""
+    """Return the live records that are wanted, run by run. Nothing is changed."""
     answers = {} if search is None else search.standing()
-    chosen = _by_seq(topic, wanted, answers) if wanted.seqs is not None else _by_tag(topic, wanted, answers)
+    chosen = [(run, answers.get(run) or _find(topic, run, wanted, seqs)) for run, seqs in wanted.runs(topic)]
     return [(run, found) for run, found in chosen if len(found.indexes)]
 
 
-def _by_seq(topic: Topic, wanted: DeleteQuery, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
-    seqs, match = wanted.seqs, wanted.match
+def _find(topic: Topic, run: Run, wanted: DeleteQuery, seqs: I64 | None) -> Found:
+    """Look up the wanted records of one run, which has these seqs of them, or any if there is a tag only."""
+    hot = run.hot
+    if wanted.match is not None:
+        if hot is not None:
+            return look_in_memory(topic, run, wanted)
+        question = Question.about(topic, run, wanted.limit)
+        return look_up(topic.store.segment(question.segment), question, wanted)
     assert seqs is not None
-    for run, inside in topic.runs.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
-        found = answers.get(run)
-        if found is None:
-            # In memory a whole view would cost more than the deletion of a few.
-            columns: HotColumns | Columns = topic.store.columns(run) if run.hot is None else run.hot
-            indexes = run.unmarked(inside - run.base)
-            if match is not None:
-                indexes = _tagged(columns if isinstance(columns, Columns) else columns.view(), indexes, match)
-            found = Found(indexes, columns.size_of(indexes) if len(indexes) else 0)
-        yield run, found
-
-
-def _tagged(columns: Columns, indexes: I64, match: TagMatch) -> I64:
-    codes, tags = columns.tag_codes, columns.tags
-    if codes is None:
-        return indexes[:0]
-    return indexes[[bool(code) and match.matches(tags[code - 1]) for code in codes[indexes].tolist()]]
-
-
-def _by_tag(topic: Topic, wanted: DeleteQuery, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
-    match, limit = wanted.match, wanted.limit
-    assert match is not None
-    for run in wanted.files(topic):
-        if run not in answers:
-            question = Question.about(topic, run, limit)
-            answers[run] = look_up(topic.store.segment(question.segment), question, wanted)
-    unanswered = next((run.base for run in topic.runs if run.hot is not None and run not in answers), limit)
-    seqs = topic.tags.matching(match, unanswered)
-    in_memory = DeleteQuery(limit, None, np.sort(seqs[seqs < limit], kind="stable"))
-    yield from _by_seq(topic, in_memory, dict.fromkeys(answers, NOTHING))
-    yield from answers.items()
+    # In memory a whole view would cost more than the deletion of a few.
+    columns = topic.store.columns(run) if hot is None else hot
+    indexes = run.unmarked(seqs - run.base)
+    return Found(indexes, columns.size_of(indexes) if len(indexes) else 0)

@@ -270,7 +270,7 @@ def delete_live(topic: Topic, run: Run, indexes: I64 | U32, size: int) -> int:
         if run.sealed is not None:
             topic.store.unflipped.add(run)
         if not run.live_count:
-            topic.release_run(run)
+            topic.store.release(run)
     return count
 
 

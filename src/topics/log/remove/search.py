@@ -7,13 +7,14 @@ and then. Runs in memory have an index, so they are asked only where it would ha
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from topics.log.remove.tags import TagMatch
+from topics.log.packing import Names
+from topics.log.read.filter import TagMatch
 from topics.log.run import HotColumns, Run
 from topics.log.seal.segment_store import SegmentStore, entry_of
 from topics.log.topic import Topic
@@ -35,21 +36,28 @@ class DeleteQuery:
     # Exactly these seqs, ascending, all of them below the limit.
     seqs: I64 | None = None
 
-    def indexes_in(self, run: Run) -> I64:
-        """Of the seqs, those that the run has, as indexes."""
-        assert self.seqs is not None
-        first, stop = np.searchsorted(self.seqs, (run.base, run.base + run.count))
-        return self.seqs[first:stop] - run.base
+    def runs(self, topic: Topic) -> Iterator[tuple[Run, I64 | None]]:
+        """The runs that may have such records, in order, each with its part of the seqs."""
+        if self.seqs is not None:
+            yield from topic.runs.by_run(self.seqs[np.searchsorted(self.seqs, topic.floor) :])
+            return
+        for run in topic.runs:
+            if run.live_count and run.base < self.limit:
+                yield run, None
 
     def files(self, topic: Topic) -> list[Run]:
         """The runs whose files have to be asked."""
-        if self.seqs is not None:
-            return [run for run, _ in topic.runs.by_run(self.seqs) if self.is_in_file(run)]
-        return [run for run in topic.runs if self.is_in_file(run)]
+        return [run for run, _ in self.runs(topic) if self.is_in_file(run)]
 
     def is_in_file(self, run: Run) -> bool:
-        """Of what the run holds, only its file can tell."""
+        """Return whether only the file of the run can tell what the run holds."""
         return run.hot is None and run.live_count > 0 and run.base < self.limit
+
+    def indexes_in(self, run: Run) -> U32:
+        """Of the seqs, those that the run has, as indexes."""
+        assert self.seqs is not None
+        first, stop = np.searchsorted(self.seqs, (run.base, run.base + run.count))
+        return (self.seqs[first:stop] - run.base).astype(np.uint32)
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,7 +118,7 @@ def look_up(segment: Segment, question: Question, wanted: DeleteQuery) -> Found:
 
 def _live_among(segment: Segment, entry: RunEntry, question: Question, wanted: DeleteQuery) -> Found:
     segment.verify(entry, _LOOKED_AT)
-    indexes = wanted.indexes_in(question.run).astype(np.uint32) if wanted.seqs is not None else None
+    indexes = wanted.indexes_in(question.run) if wanted.seqs is not None else None
     if wanted.match is not None:
         tagged = _tagged(segment, entry, wanted.match)
         indexes = tagged if indexes is None else np.intersect1d(indexes, tagged, assume_unique=True)
@@ -163,12 +171,8 @@ def _look_up_if_intact(segment: Segment, question: Question, wanted: DeleteQuery
 class Search:
     """Answers for one deletion that is about to be ordered."""
 
-    def __init__(
-        self, topic: Topic, wanted: DeleteQuery, forget_tags: Callable[[TagMatch, int], None] | None = None
-    ) -> None:
-        """`forget_tags` takes these tags below a seq out of the topic's index, when it gets to that."""
+    def __init__(self, topic: Topic, wanted: DeleteQuery) -> None:
         self.wanted = wanted
-        self.forget_tags = forget_tags or topic.tags.forget
         self._topic = topic
         self._answers: dict[Run, tuple[Question, Found]] = {}
 
@@ -189,14 +193,12 @@ class Search:
 
     def look_in_memory(self) -> Iterator[None]:
         """Do the same for runs in memory that are complete, a few at a time: worth it when many match."""
-        match, limit = self.wanted.match, self.wanted.limit
-        assert match is not None
-        runs = [run for run in self._topic.runs[:-1] if run.hot is not None and run.base < limit]
+        runs = [run for run in self._topic.runs[:-1] if run.hot is not None and run.base < self.wanted.limit]
         for at in range(0, len(runs), STEP_HOT_RUNS):
             for run in runs[at : at + STEP_HOT_RUNS]:
                 if run.hot is not None and run.hot.tag_codes is not None and run.live_count:
-                    question = Question.about(self._topic, run, limit)
-                    self._answers[run] = question, _look_in(run.hot, question, match)
+                    question = Question.about(self._topic, run, self.wanted.limit)
+                    self._answers[run] = question, look_in_memory(self._topic, run, self.wanted)
             yield
 
     def standing(self) -> dict[Run, Found]:
@@ -208,15 +210,50 @@ class Search:
         }
 
 
-def _look_in(hot: HotColumns, question: Question, match: TagMatch) -> Found:
-    columns = hot.view()
-    assert columns.tag_codes is not None
-    codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
-    wanted = np.zeros(len(columns.tags) + 1, np.bool_)
-    wanted[codes] = True
-    chosen = wanted[columns.tag_codes]
-    if question.run.dead is not None:
-        chosen &= np.frombuffer(question.run.dead, np.uint8) == 0
-    chosen[: question.start] = chosen[question.stop :] = False
-    indexes = np.flatnonzero(chosen).astype(np.uint32)
-    return Found(indexes, columns.size_of(indexes))
+def look_in_memory(topic: Topic, run: Run, wanted: DeleteQuery) -> Found:
+    """Find the live records of a run in memory that match."""
+    hot, match = run.hot, wanted.match
+    assert hot is not None
+    assert match is not None
+    chosen = _carrying(hot, match)
+    if chosen is None:
+        return NOTHING
+    start = max(topic.floor - run.base, 0)
+    indexes = np.flatnonzero(chosen[start : wanted.limit - run.base]) + start
+    if wanted.seqs is not None:
+        indexes = np.intersect1d(indexes, wanted.indexes_in(run), assume_unique=True)
+    indexes = run.unmarked(indexes)
+    return Found(indexes, hot.size_of(indexes)) if len(indexes) else NOTHING
+
+
+def matches_many(topic: Topic, match: TagMatch, many: int) -> bool:
+    """Return whether a lookup in memory takes long: `many` names to compare, or as many records found."""
+    tagged = [run.hot for run in topic.runs if run.hot is not None and run.hot.tag_codes is not None]
+    if match.is_prefix and sum(len(hot.tag_names.names) for hot in tagged) >= many:
+        return True
+    found = 0
+    for hot in tagged:
+        chosen = _carrying(hot, match)
+        found += 0 if chosen is None else int(np.count_nonzero(chosen))
+        if found >= many:
+            return True
+    return False
+
+
+def _carrying(hot: HotColumns, match: TagMatch) -> np.ndarray | None:
+    """Return for each record whether its tag matches; None if no tag of the run does."""
+    codes = [] if hot.tag_codes is None else _codes(hot.tag_names, match)
+    if hot.tag_codes is None or not codes:
+        return None
+    matching = np.zeros(len(hot.tag_names.names) + 1, np.bool_)
+    matching[codes] = True
+    column: U32 = np.frombuffer(hot.tag_codes, hot.tag_codes.typecode)
+    carrying: np.ndarray = column == codes[0] if len(codes) == 1 else matching[column]
+    return carrying
+
+
+def _codes(tags: Names, match: TagMatch) -> list[int]:
+    if match.is_prefix:
+        return [code for code, tag in enumerate(tags.names, 1) if tag.startswith(match.value)]
+    code = tags.code(match.value)
+    return [code] if code else []

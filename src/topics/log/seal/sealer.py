@@ -195,7 +195,7 @@ class Sealer:
             if not sealing.written or run.hot is None:
                 continue  # emptied meanwhile
             store.seal(run, file.number, _deleted_since(run, sealing.dead))
-            self._hot.add(sealing.topic, run)
+            self._hot.add(run)
             self.sealed_runs += 1
             self.sealed_bytes += run.hot.size
             self._hot.shrink(store.unsealed.bytes)
@@ -218,21 +218,20 @@ class HotRuns:
         """`budget`: what these runs and those that are not sealed yet may take together."""
         self._budget = budget
         # With the size it was added with; one whose records are gone meanwhile still has its turn.
-        self._runs: deque[tuple[Topic, Run, int]] = deque()
+        self._runs: deque[tuple[Run, int]] = deque()
         self.bytes = 0
 
-    def add(self, topic: Topic, run: Run) -> None:
+    def add(self, run: Run) -> None:
         assert run.hot is not None
         size = run.hot.weight
-        self._runs.append((topic, run, size))
+        self._runs.append((run, size))
         self.bytes += size
 
     def shrink(self, unsealed_bytes: int) -> None:
         while self._runs and self.bytes + unsealed_bytes > self._budget:
-            topic, run, size = self._runs.popleft()
+            run, size = self._runs.popleft()
             self.bytes -= size
             if run.hot is not None:
-                topic.forget_tags(run)
                 run.leave_memory()
 
 

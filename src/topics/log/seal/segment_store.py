@@ -252,7 +252,10 @@ class SegmentStore:
             run.unload_marks()
 
     def release(self, run: Run) -> None:
-        """The run holds nothing live any more: give back its memory and its claim on the file."""
+        """Give back the memory of a run without live records, and its claim on the file.
+
+        The run keeps its place among those of its topic.
+        """
         self._views.drop(run)
         self.unsealed.discard(run)
         self.unflipped.discard(run)
