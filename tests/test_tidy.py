@@ -9,8 +9,6 @@ from functools import cache
 import pytest
 
 import topics
-from tests.bounds.collections_kept import all_kept
-from tests.bounds.table import COLLECTIONS
 from tests.support.sources import (
     ROOT,
     SRC,
@@ -211,15 +209,3 @@ def test_delta_tables_are_not_read_on_threads_that_call_python() -> None:
     ]
     wrong = [str(path) for path in shown if path.is_file() and ".to_pyarrow_" in path.read_text()]
     assert not wrong, "use QueryBuilder instead: " + ", ".join(wrong)
-
-
-# --- bounds -----------------------------------------------------------------------------------------------
-
-
-def test_every_collection_has_a_bound() -> None:
-    """What a client can make grow has an end; tests/bounds/table.py says which."""
-    found, listed = all_kept(), {path: set(fields) for path, fields in COLLECTIONS.items()}
-    missing = {path: sorted(fields - listed.get(path, set())) for path, fields in found.items()}
-    gone = {path: sorted(fields - found.get(path, set())) for path, fields in listed.items()}
-    assert not {path: fields for path, fields in missing.items() if fields}, "give them a bound in the table"
-    assert not {path: fields for path, fields in gone.items() if fields}, "they are gone: leave them out"

@@ -126,6 +126,7 @@ class RouterRecovery(Extension):
         )
         router.committed = True
         self._routers.add(router)
+        self._engine.derived.add(router.dest.id)
         return router
 
     def _replay_plan(self, step: Step, plan: CopyPlan, frame: Frame) -> None:

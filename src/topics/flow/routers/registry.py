@@ -206,7 +206,6 @@ class Routers:
 
     def add(self, router: Router) -> None:
         self.table.add(router)
-        self._engine.derived.add(router.dest.id)
         source = router.source
         router.dest.feed_from(source)
         if source.id not in self._listeners:
