@@ -14,8 +14,7 @@ from tests.cli.command import refused, topics
 from tests.contract.conftest import Boot
 from tests.contract.server import Server, TopicHandle
 from tests.support import eventually
-from tests.support.directories import pictured
-from tests.support.formats import FORMAT, OTHER_FORMAT, give_other_format
+from tests.support.damage import FORMAT, OTHER_FORMAT, give_other_format, pictured
 
 SMALL = {"TOPICS_SEGMENT_MAX_EVENTS": "10", "TOPICS_HOT_RETAIN_SEGMENTS": "0"}
 

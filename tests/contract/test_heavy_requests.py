@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.contract.conftest import Boot
 from tests.contract.server import Server
-from tests.support import arrow_bombs
+from tests.support import arrow
 from tests.support.arrow import arrow_stream
 from topics.core import MIB
 
@@ -69,10 +69,10 @@ def peak_memory(server: Server) -> int:
 
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 BOMBS = {
-    "compressed": lambda: arrow_bombs.repeated(32, 64),
-    "lying": lambda: arrow_bombs.lying(2_000_000_000),
-    "dictionary": lambda: arrow_bombs.dictionary(1_000_000, 2000),
-    "views": lambda: arrow_bombs.views(1_000_000, 2000),
+    "compressed": lambda: arrow.repeated(32, 64),
+    "lying": lambda: arrow.lying(2_000_000_000),
+    "dictionary": lambda: arrow.dictionary(1_000_000, 2000),
+    "views": lambda: arrow.views(1_000_000, 2000),
 }
 
 
@@ -96,7 +96,7 @@ def test_arrow_bodies_that_unfold_to_gigabytes(boot: Boot) -> None:
     assert peak_memory(server) - before < 64 * MIB
     assert pulse.longest_s < 3
     # What fits is taken, however small it was packed.
-    answer = server.send("POST", "/v0/topics/t/append", arrow_bombs.repeated(8, 2), **ARROW).ok()
+    answer = server.send("POST", "/v0/topics/t/append", arrow.repeated(8, 2), **ARROW).ok()
     assert answer["count"] == 32
 
 
@@ -126,7 +126,7 @@ def test_the_ceiling_is_that_of_bodies(boot: Boot) -> None:
     server = boot(TOPICS_MAX_BODY_BYTES="100000")
     server.topic("t")
     for values, fits in ((90, True), (110, False)):
-        body = arrow_bombs.dictionary(1000, values)
+        body = arrow.dictionary(1000, values)
         assert len(body) < 10_000
         answer = server.send("POST", "/v0/topics/t/append", body, **ARROW)
         assert answer.status == (200 if fits else 413)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.lab import NodeLab
-from tests.support.directories import pictured
+from tests.support.damage import pictured
 from topics.core.errors import ApiError, WritesOff
 from topics.engine.node import DirectoryWatch
 from topics.storage.segment import file_name

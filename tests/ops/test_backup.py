@@ -12,8 +12,7 @@ from tests.cli.command import refused, topics
 from tests.flow.stages.lab import LargeLab
 from tests.http.streaming import RunningApp
 from tests.ops.backups import backup, content, fill, lab_in, restore
-from tests.support.damage import flip
-from tests.support.formats import FORMAT, OTHER_FORMAT
+from tests.support.damage import FORMAT, OTHER_FORMAT, flip
 from topics.core.settings import Settings
 from topics.ops.backup import Backup, stopped_server
 from topics.ops.backup_directory import BackupStore

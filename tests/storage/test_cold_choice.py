@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.cold_tier import Tiers, write_segment
-from tests.support.directories import pictured
-from tests.support.formats import OTHER_FORMAT, give_other_format, in_other_format
+from tests.support.damage import OTHER_FORMAT, give_other_format, in_other_format, pictured
 from topics.core.errors import Explained
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER

@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.cold_tier import write_segment
 from tests.storage.support import FS
-from tests.support.formats import give_other_format
+from tests.support.damage import give_other_format
 from topics.storage.cold_files import ColdFiles, Owner, write_owner
 from topics.storage.fileheader import mark_of
 from topics.storage.identity import Identity

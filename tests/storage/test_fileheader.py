@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.formats import OTHER_FORMAT, in_other_format
+from tests.support.damage import OTHER_FORMAT, in_other_format
 from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat, decode, encode
 
 MAGIC = b"TOPICSXX"

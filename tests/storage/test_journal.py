@@ -16,7 +16,7 @@ from tests.storage.support import (
     seqs,
     sync,
 )
-from tests.support.formats import in_other_format
+from tests.support.damage import in_other_format
 from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat
 from topics.storage.frame import HEADER_BYTES, Frame, FrameDraft, Kind, decode_header
 from topics.storage.journal import (

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.support import FS, NotedDisk, append, in_file, journal_files, new_journal, scan, seqs, sync
-from tests.support.damage import flip
-from tests.support.formats import in_other_format
+from tests.support.damage import flip, in_other_format
 from topics.storage import journal_reader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header

@@ -12,8 +12,7 @@ import pytest
 
 from tests.storage.cold_tier import write_segment
 from tests.storage.support import FS, FullDisk, NotedDisk, columns
-from tests.support.damage import flip
-from tests.support.formats import give_other_format
+from tests.support.damage import flip, give_other_format
 from topics.storage.columns import Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat, checksum
 from topics.storage.filesystem import File, Filesystem

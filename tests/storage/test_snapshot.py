@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.support import FS, NotedDisk
-from tests.support.damage import flip
-from tests.support.formats import in_other_format
+from tests.support.damage import flip, in_other_format
 from topics.storage import fileheader
 from topics.storage.fileheader import OtherFormat
 from topics.storage.filesystem import File

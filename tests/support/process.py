@@ -1,4 +1,4 @@
-"""A real server as a process of its own, and JSON spoken to it."""
+"""Processes: a real server that speaks JSON, and descriptors that Spark needs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.answers import Answer
 from tests.support.waiting import eventually
+from tests.support.wire import Answer
 from topics import codec
 
 
@@ -21,6 +23,20 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+# Py4J listens for callbacks with `select`, which knows no descriptor above 1,023; by the time Spark starts,
+# in-process engines of other tests may hold more than that. So a few low ones are set aside.
+_LOW_DESCRIPTORS = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
+
+
+@contextmanager
+def low_descriptors() -> Iterator[None]:
+    """What is opened inside gets low numbers."""
+    for descriptor in _LOW_DESCRIPTORS:
+        os.close(descriptor)
+    _LOW_DESCRIPTORS.clear()
+    yield
 
 
 class ServerProcess:

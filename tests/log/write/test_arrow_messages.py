@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from tests.support import arrow_bombs
+from tests.support import arrow
 from topics.core.errors import ApiError
 from topics.log.write import arrow_messages
 from topics.log.write.arrow_batch import check_stream, read_stream
@@ -112,13 +112,13 @@ def test_a_number_that_no_sum_can_hold() -> None:
 @pytest.mark.parametrize("declared", [2_000_000_000, (1 << 63) - 1])
 def test_a_length_that_lies_is_not_believed(declared: int) -> None:
     with pytest.raises(ApiError) as refused:
-        check_stream(arrow_bombs.lying(declared), 64 * MIB)
+        check_stream(arrow.lying(declared), 64 * MIB)
     assert refused.value.code == "payload_too_large"
 
 
 @pytest.mark.parametrize("declared", [0, 1, 7778, 7780, 60_000_000, -2])
 def test_a_length_that_does_not_fit_is_an_error_and_takes_no_more_than_it_says(declared: int) -> None:
-    body = arrow_bombs.lying(declared)
+    body = arrow.lying(declared)
     with pytest.raises(ApiError) as refused:
         check_stream(body, 64 * MIB)
     assert refused.value.code == "invalid_request"
@@ -128,9 +128,9 @@ def test_a_length_that_does_not_fit_is_an_error_and_takes_no_more_than_it_says(d
 @pytest.mark.parametrize(
     ("made", "limit"),
     [
-        (lambda: arrow_bombs.repeated(32, 64), 64 * MIB),
-        (lambda: arrow_bombs.dictionary(MIB - 100, 2000), 64 * MIB),
-        (lambda: arrow_bombs.views(MIB - 100, 2000), 64 * MIB),
+        (lambda: arrow.repeated(32, 64), 64 * MIB),
+        (lambda: arrow.dictionary(MIB - 100, 2000), 64 * MIB),
+        (lambda: arrow.views(MIB - 100, 2000), 64 * MIB),
     ],
     ids=["compressed", "dictionary", "views"],
 )
@@ -145,7 +145,7 @@ def test_bombs_are_refused_before_they_unfold(made: Callable[[], bytes], limit: 
 
 
 def test_values_that_fit_when_all_rows_have_their_own_are_taken() -> None:
-    for body in (arrow_bombs.dictionary(1000, 90), arrow_bombs.views(1000, 90)):
+    for body in (arrow.dictionary(1000, 90), arrow.views(1000, 90)):
         (batch,) = check_stream(body, 100_000)
         assert batch.count == 90
         with pytest.raises(ApiError) as refused:
