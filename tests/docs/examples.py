@@ -48,6 +48,11 @@ class Example:
     answer: str
 
 
+def named(path: Path) -> str:
+    """The name of a document, for parametrized tests."""
+    return str(path.relative_to(ROOT))
+
+
 def examples(path: Path, language: str) -> list[Example]:
     return examples_in(path.read_text(), language)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scripts.api_reference import page
 
-from tests.docs.examples import ROOT, assert_shown, check_answer, examples, run_bash, table
+from tests.docs.examples import ROOT, assert_shown, check_answer, examples, named, run_bash, table
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import ServerProcess
 from topics.core.config import TopicConfig
@@ -20,10 +20,6 @@ from topics.http.routing import Route
 
 API = ROOT / "docs" / "api.md"
 BULK = ROOT / "docs" / "bulk.md"
-
-
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 # --- examples -------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from benchmarks.areas import AREAS
-from tests.docs.examples import ROOT, Example, check_answer, examples, run_bash, table
+from tests.docs.examples import ROOT, Example, check_answer, examples, named, run_bash, table
 
 PAGE = ROOT / "CONTRIBUTING.md"
 DECISIONS = ROOT / "docs" / "decisions"
@@ -27,10 +27,6 @@ TITLES = [
 ]
 TOOLS = Path(sys.executable).parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks" / "README.md"])
-
-
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def makefile() -> str:
@@ -133,24 +129,6 @@ def test_quick_runs_what_the_table_says() -> None:
     assert {"none/bin/ruff check .", "none/bin/mypy"} <= set(lines)
 
 
-def test_some_tests_run_again_with_the_codec_in_python() -> None:
-    *_, everything, again = planned("test")
-    assert everything.split()[0] == "none/bin/pytest"
-    assert "tests/" not in everything
-    switch, program, *options = again.split()
-    assert (switch, program) == ("TOPICS_TEST_CODEC=python", "none/bin/pytest")
-    paths = [word for word in options if "tests/" in word]
-    assert paths
-    assert all((ROOT / path).exists() for path in paths)
-
-
-@pytest.mark.parametrize("said", ["PYTEST_ARGS=-m slow", "TOPICS_TEST_CODEC=python"])
-def test_what_is_asked_for_runs_once(said: str) -> None:
-    commands = [line for line in planned("test", said) if "none/bin/pytest" in line]
-    assert len(commands) == 1
-    assert "tests/" not in commands[0]
-
-
 # --- decisions ----------------------------------------------------------------------------------------------
 
 
@@ -171,15 +149,6 @@ def test_every_decision_has_the_same_titles(path: Path) -> None:
 
 
 # --- files that tools expect --------------------------------------------------------------------------------
-
-
-def test_hooks_run_what_make_runs() -> None:
-    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    programs = {
-        " ".join(hook["entry"].split()[:2]).removeprefix(".venv/bin/") for hook in repository["hooks"]
-    }
-    assert programs == {"ruff check", "ruff format", "mypy"}
-    assert all(f"$(BIN)/{program}" in makefile() for program in programs)
 
 
 def test_the_workflow_runs_everything_on_every_push() -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,30 +91,6 @@ def test_the_server_alone_needs_no_spark() -> None:
     assert last == "none/bin/topics serve"
     assert any("requirements/base.txt" in line for line in installing)
     assert "spark" not in planned.stdout
-
-
-def test_another_python_than_that_of_the_environment_is_refused(tmp_path: Path) -> None:
-    venv.create(tmp_path / "made", with_pip=False, symlinks=True)
-    other = tmp_path / "python"
-    other.write_text("#!/bin/sh\necho /another 3.11.0\n")
-    other.chmod(0o755)
-    # Nothing of a make that runs these tests, which may have been given a PYTHON itself.
-    apart = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-
-    def planned(*arguments: str, folder: str = "made", **more: str) -> tuple[int, str]:
-        command = ["make", "--dry-run", "--no-print-directory", *arguments, f"VENV={tmp_path / folder}"]
-        done = subprocess.run(command, cwd=ROOT, env=apart | more, capture_output=True, text=True)
-        return done.returncode, done.stderr
-
-    code, said = planned("serve", f"PYTHON={other}")
-    assert code == 2
-    assert f"made was made with another Python than {other}: `make clean` first" in said
-    assert said.count("\n") == 1
-    assert planned("serve", f"PYTHON={sys.executable}") == (0, "")
-    assert planned("serve", f"PYTHON={other}", folder="none") == (0, "")
-    assert planned("clean", f"PYTHON={other}") == (0, "")
-    # Without PYTHON=, never a word, whatever the environment has.
-    assert planned("serve") == planned("serve", PYTHON=str(other)) == (0, "")
 
 
 def test_every_folder_is_introduced() -> None:
