@@ -16,8 +16,8 @@ from tests.support import ServerProcess
 from tests.support.codecs import both_codecs
 from topics.log.engine import Engine
 from topics.log.seal import checkpoint
+from topics.log.seal.checkpoint import capture_topic
 from topics.log.seal.snapshot_state import TopicState
-from topics.log.seal.topic_state import capture_topic
 
 __all__ = ["both_codecs"]
 

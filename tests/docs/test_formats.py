@@ -68,8 +68,8 @@ from topics.storage.frame import (
     Kind,
     decode_header,
     encode_header,
+    encode_keys,
 )
-from topics.storage.keyed_frame import encode_keys
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8}

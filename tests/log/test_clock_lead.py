@@ -9,7 +9,7 @@ import pytest
 
 from tests.log.harness import T0
 from topics.core.clock import ManualClock
-from topics.log.clock_lead import TOLD_FROM_MS, ClockLead
+from topics.log.clock import TOLD_FROM_MS, ClockLead
 
 LOOK_EVERY_MS = 5000
 

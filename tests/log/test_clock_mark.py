@@ -8,7 +8,7 @@ import pytest
 
 from tests.log.harness import Lab, gap
 from tests.support.damage import cut
-from topics.log.clock_mark import AHEAD_MS, ClockMark
+from topics.log.clock import AHEAD_MS, ClockMark
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import Kind
 

@@ -8,11 +8,9 @@ import pytest
 
 from tests.log.harness import Lab, gap, records
 from tests.log.test_clock_mark import lose_power
-from topics.log.clock_lead import TOLD_FROM_MS
-from topics.log.clock_mark import AHEAD_MS
+from topics.log.clock import AHEAD_MS, TOLD_FROM_MS, WAITED_FOR_MS
 from topics.log.write.operation import CallbackOp
 from topics.storage.frame import Kind
-from topics.storage.witness import WAITED_FOR_MS
 
 DAY_MS = 86_400_000
 TEN_DAYS_MS = 10 * DAY_MS

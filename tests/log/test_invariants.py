@@ -13,7 +13,7 @@ from tests.support.appending import ByHand, append, body_of, rows_of, write_of
 from topics.core.errors import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 from topics.log.remove import ledger
 from topics.log.run import HotColumns, Run
-from topics.log.seal.topic_state import capture_topic
+from topics.log.seal.checkpoint import capture_topic
 from topics.log.topic import Topic
 from topics.log.write.group import Amount, admit_group, append_group
 from topics.storage.frame import FrameDraft, Kind

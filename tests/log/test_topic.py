@@ -9,7 +9,7 @@ from tests.log.harness import T0, Lab
 from tests.support.appending import rows_of
 from topics.log.remove import ledger
 from topics.log.run import HotColumns, Run
-from topics.log.seal.topic_state import capture_topic, restore_topic
+from topics.log.seal.checkpoint import capture_topic, restore_topic
 from topics.log.topic import Topic
 
 

@@ -22,7 +22,7 @@ from topics.log.read.filter import TagMatch
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
 from topics.log.remove.deletion import DeleteOutcome
-from topics.log.seal.topic_state import capture_topic
+from topics.log.seal.checkpoint import capture_topic
 from topics.log.topic import Topic
 
 Match = tuple[str, str]

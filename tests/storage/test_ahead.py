@@ -13,10 +13,9 @@ from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import AHEAD, Filesystem, Room
 from topics.storage.frame import Frame, FrameDraft, Kind
-from topics.storage.journal import Journal, file_name
+from topics.storage.journal import Journal, file_name, void_frames
 from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.reserve import SHARE, Reserve
-from topics.storage.void_frames import void_frames
 
 KIB = 1024
 SIZE = 64 * KIB

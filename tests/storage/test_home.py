@@ -14,10 +14,9 @@ from tests.storage.support import FS
 from topics.core import ConfigError
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
-from topics.storage.directories import Directories
+from topics.storage.directories import LOCK, Directories
 from topics.storage.filesystem import File, Filesystem, LockHeld
-from topics.storage.hold import LOCK, Hold
-from topics.storage.home import Home
+from topics.storage.home import Hold, Home
 from topics.storage.identity import IDENTITY, decode, read_identity, with_checksum
 from topics.storage.segment import file_name
 

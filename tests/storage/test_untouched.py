@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topics.storage.filesystem import Filesystem, LockHeld, write_file_atomically
-from topics.storage.untouched import NO_LOCK, UntouchedDisk
+from topics.storage.filesystem import NO_LOCK, Filesystem, LockHeld, UntouchedDisk, write_file_atomically
 
 
 def test_changes_go_nowhere(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 from tests.storage.support import FS, append, journal_files, new_journal, scan, sync
 from topics.storage.filesystem import File
 from topics.storage.frame import HEADER_BYTES, Frame, FrameDraft, Kind, decode_header
-from topics.storage.journal import Journal, JournalFile
-from topics.storage.void_frames import void_frames
+from topics.storage.journal import Journal, JournalFile, void_frames
 
 
 def write(journal: Journal, seq: int, payload: bytes = b"payload") -> tuple[int, int]:

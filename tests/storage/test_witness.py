@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from topics.core.clock import ManualClock
+from topics.log.clock import WAITED_FOR_MS, ShownTime
 from topics.storage.filesystem import Filesystem
-from topics.storage.witness import FILE_NAME, WAITED_FOR_MS, ShownTime, Witness, is_intact
+from topics.storage.witness import FILE_NAME, Witness, is_intact
 
 
 class Booted(Filesystem):

@@ -22,13 +22,21 @@ from topics.log.lifecycle import (
     refuse_unless_empty,
     require_room,
 )
-from topics.log.read.audit import Steps, exact, exactly, missing_ranges, range_steps, why_missing
-from topics.log.read.buckets import MAX_BUCKETS, bucket_steps, whole
-from topics.log.read.few_records import few_records
+from topics.log.read.audit import (
+    MAX_BUCKETS,
+    Steps,
+    bucket_steps,
+    exact,
+    exactly,
+    missing_ranges,
+    range_steps,
+    whole,
+    why_missing,
+)
 from topics.log.read.filter import Choice, TagMatch, last_steps, parse_match, survivors
 from topics.log.read.pace import time_left, written_ms
 from topics.log.read.page import Page
-from topics.log.read.render import STORED, Shape
+from topics.log.read.render import STORED, Shape, few_records
 from topics.log.read.tombstone import Tombstone, hole_reason, passed_over
 from topics.log.recover.recovery import Recovery, RecoveryFailed
 from topics.log.recover.reload import is_loaded, load_rows

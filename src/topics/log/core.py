@@ -19,14 +19,14 @@ from topics.core import (
     effective_priority,
     topic_not_found,
 )
-from topics.log.clock_lead import ClockLead
-from topics.log.clock_mark import ClockMark
+from topics.log.clock import ClockLead, ClockMark, ShownTime
 from topics.log.extension import Extension
 from topics.log.lives import Lives
 from topics.log.remove.removal import expire
 from topics.log.run import Unsealed
 from topics.log.seal.segment_store import SegmentStore
-from topics.log.topic import Topic, Totals
+from topics.log.topic import Topic
+from topics.log.totals import Totals
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.storage import (
@@ -37,7 +37,6 @@ from topics.storage import (
     Journal,
     Kind,
     Reserve,
-    ShownTime,
     SnapshotStore,
     Witness,
 )

@@ -17,24 +17,36 @@ from topics.storage.ahead import Ahead
 from topics.storage.cold_choice import ForeignDirectory, SealedRun, SealedRuns, choose_cold_dir
 from topics.storage.cold_files import OWNER, ColdFiles
 from topics.storage.columns import I64, U8, U32, U64, Columns, Records, join_records, total_at
-from topics.storage.directories import Directories, require_format, sweep_segments
+from topics.storage.directories import LOCK, Directories, require_format, sweep_segments
 from topics.storage.fileheader import FILE_HEADER_BYTES, FORMAT, ForeignFile, OtherFormat
 from topics.storage.filesystem import (
+    NO_LOCK,
     TEMPORARY,
     File,
     Filesystem,
     LockHeld,
     Room,
+    UntouchedDisk,
     is_full,
     numbered_files,
     read_file,
     unfinished_files,
     write_file_atomically,
 )
-from topics.storage.frame import CREATIONS, HEADER_BYTES, Frame, FrameDraft, Kind, Payload
+from topics.storage.frame import (
+    CREATIONS,
+    DIGEST_BYTES,
+    HEADER_BYTES,
+    Frame,
+    FrameDraft,
+    Keys,
+    Kind,
+    Payload,
+    decode_keys,
+    encode_keys,
+)
 from topics.storage.frame_stretch import FrameStretch
-from topics.storage.hold import LOCK, Hold
-from topics.storage.home import Home
+from topics.storage.home import Hold, Home
 from topics.storage.identity import Identity, read_identity, write_identity
 from topics.storage.journal import (
     ROTATE_BYTES,
@@ -43,10 +55,10 @@ from topics.storage.journal import (
     PendingWrite,
     SyncTicket,
     decode_file_header,
+    void_frames,
 )
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, QUARANTINE, Damage, JournalReader
 from topics.storage.kernel_syncs import KernelSyncs
-from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, encode_keys
 from topics.storage.reserve import BLOCK_BYTES, Reserve, enough_bytes
 from topics.storage.segment import (
     DEAD,
@@ -59,6 +71,4 @@ from topics.storage.segment import (
     renumber,
 )
 from topics.storage.snapshot import SnapshotStore
-from topics.storage.untouched import NO_LOCK, UntouchedDisk
-from topics.storage.void_frames import void_frames
-from topics.storage.witness import ShownTime, Testimony, Witness
+from topics.storage.witness import Testimony, Witness

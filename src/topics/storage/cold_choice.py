@@ -16,10 +16,9 @@ from typing import TypeAlias
 from topics.core import ConfigError
 from topics.storage import segment
 from topics.storage.cold_files import OWNER, Owner, read_owner
-from topics.storage.directories import Directories
+from topics.storage.directories import LOCK, Directories
 from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files, read_file
-from topics.storage.hold import LOCK
 from topics.storage.identity import IDENTITY, Identity, read_identity
 from topics.storage.segment import Segment, SegmentDamaged
 

@@ -7,8 +7,10 @@ from contextlib import suppress
 from topics.storage import fileheader, journal, reserve, segment, snapshot, witness
 from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat
 from topics.storage.filesystem import Filesystem, numbered_files, unfinished_files
-from topics.storage.hold import LOCK
 from topics.storage.identity import IDENTITY
+
+# The file that a process locks beside the directory itself.
+LOCK = ".topics.lock"
 
 
 class Directories:

@@ -5,13 +5,14 @@
 `base` is the address of the file's first frame, so a position names a frame for ever, across rotations
 and after older files were dropped. It is in the name as well: a rotten header does not displace the frames
 behind it. A file is only ever extended. Only the headers of frames that have to be taken back are overwritten
-(see `void_frames`). After the last frame of the current file there may be zeros (see `ahead`).
+(see `void_frames()`). After the last frame of the current file there may be zeros (see `ahead`).
 
 A frame gets its header when it is written, because the header may depend on the position.
 """
 
 import errno
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,7 +20,15 @@ from topics.storage import fileheader
 from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Buffer, File, Filesystem, is_full
-from topics.storage.frame import FrameDraft, encode_frames
+from topics.storage.frame import (
+    HEADER_BYTES,
+    FrameDraft,
+    Header,
+    Kind,
+    decode_header,
+    encode_frames,
+    encode_header,
+)
 
 MAGIC = b"TOPICSJL"
 # The mark of a file that may hold ADOPT frames. In other files, few bytes cannot have used very many seqs.
@@ -286,3 +295,68 @@ class Journal:
         for file in self._unsynced:
             file.close()
         self._unsynced = []
+
+
+@dataclass(slots=True)
+class _WrittenFrame:
+    """A frame in one of the journal's files."""
+
+    header: Header
+    # In the journal, and in the file.
+    position: int
+    file: File
+    offset: int
+
+    def void(self) -> None:
+        header = self.header
+        void = encode_header(
+            Kind.VOID,
+            0,
+            0,
+            0,
+            0,
+            header.ts,
+            header.payload_checksum,
+            header.payload_length,
+            position=self.position,
+            synced=header.synced,
+        )
+        self.file.write([void], self.offset)
+
+
+def void_frames(journal: Journal, ranges: Iterable[tuple[int, int]]) -> None:
+    """Take back frames in these ranges of positions, none of which a sync has covered.
+
+    Other frames may follow them, so the journal cannot be cut off there. Their headers become headers of VOID
+    frames, which mean nothing. The payload stays and is not read again: it may never have reached the disk.
+
+    A range begins where its first frame begins, and ends where its last frame ends. HEADS frames after the
+    first voided frame are voided too. All of it is on disk when this returns; raises OSError when that is not
+    certain.
+    """
+    wanted = sorted(ranges)
+    at, has_voided = 0, False
+    for frame in _unsynced_frames(journal):
+        while at < len(wanted) and wanted[at][1] <= frame.position:
+            at += 1
+        if at < len(wanted) and wanted[at][0] <= frame.position:
+            frame.void()
+            has_voided = True
+        elif has_voided and frame.header.kind == Kind.HEADS:
+            # It names seqs that are given out again: they were never acknowledged.
+            frame.void()
+    for _, file in journal.unsynced_files():
+        file.sync()
+
+
+def _unsynced_frames(journal: Journal) -> Iterator[_WrittenFrame]:
+    ends = {file.base: file.end for file in journal.files}
+    for base, file in journal.unsynced_files():
+        first = max(journal.synced, base)
+        start = FILE_HEADER_BYTES + first - base
+        # After the end there may be zeros that were written ahead.
+        data = file.read(FILE_HEADER_BYTES + ends[base] - base - start, start)
+        at = 0
+        while (header := decode_header(data, at)) is not None:
+            yield _WrittenFrame(header, first + at, file, start + at)
+            at += HEADER_BYTES + header.payload_length

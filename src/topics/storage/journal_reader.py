@@ -26,10 +26,9 @@ from topics.storage.filesystem import (
     read_file,
     write_file_atomically,
 )
-from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, apart, decode_header
 from topics.storage.frame_stretch import FrameStretch, StretchReader
 from topics.storage.journal import JournalFile, decode_file_header, file_name, may_adopt
-from topics.storage.keyed_frame import apart
 
 log = logging.getLogger("topics.recovery")
 

@@ -12,16 +12,11 @@ relies on what had been synced.
 
 import os
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.core import NS_PER_MS, Clock
 from topics.storage.filesystem import Filesystem
 
 FILE_NAME = "witness"
-# A clock that is so much behind what was shown is waited for: after a power loss the time on disk may be two
-# seconds ahead, and small corrections are no reason to write anything.
-WAITED_FOR_MS = 10_000
 _MAGIC = b"TOPICSW1"
 _LAYOUT = struct.Struct("<8s32sQQQQQ")
 # The page as 64-bit words; the first five are magic and boot id.
@@ -98,55 +93,3 @@ class Witness:
             self._page.sync()
         self._words.release()
         self._page.close()
-
-
-class ShownTime:
-    """Wall clock, never behind what was shown before: not in this process, not before a restart.
-
-    Replay depends on it. Age takes records without a frame of its own, so frames that follow have to carry a
-    time at which the same records are gone. A clock that is a little behind is therefore waited for. One that
-    was set back is not, or time would stand still for as long: once the journal has been told what had gone
-    by then, time goes on from where the clock is.
-    """
-
-    __slots__ = ("_is_setting_back", "_now_ns", "_witness", "floor_ms", "left_ms", "set_back")
-
-    def __init__(self, clock: Clock, witness: Witness) -> None:
-        self._now_ns = clock.now_ns
-        self._witness = witness
-        # The latest time that was shown, since the clock was last set back.
-        self.floor_ms = 0
-        # The latest time that was shown before.
-        self.left_ms = 0
-        # Tells the journal that time goes on from here, and restarts; False when that cannot be done now.
-        # None: not yet.
-        self.set_back: Callable[[int], bool] | None = None
-        self._is_setting_back = False
-
-    def now_ms(self) -> int:
-        now = self._now_ns() // NS_PER_MS
-        if now > self.floor_ms:
-            self.floor_ms = now
-            self._witness.clock(now)
-        elif now < self.floor_ms - WAITED_FOR_MS:
-            self._follow_back(now)
-        return self.floor_ms
-
-    def raise_floor(self, shown_ms: int) -> None:
-        """An earlier process had shown this."""
-        self.floor_ms = max(self.floor_ms, shown_ms)
-
-    def restart(self, shown_ms: int, now_ms: int) -> None:
-        """The clock was set back, from what was shown to this."""
-        self.left_ms, self.floor_ms = shown_ms, now_ms
-
-    def _follow_back(self, now: int) -> None:
-        # Telling the journal may end in asking for the time.
-        if self.set_back is None or self._is_setting_back:
-            return
-        self._is_setting_back = True
-        try:
-            if self.set_back(now):
-                self._witness.clock(now)
-        finally:
-            self._is_setting_back = False

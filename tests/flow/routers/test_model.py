@@ -16,7 +16,7 @@ from topics.core.config import TopicConfig
 from topics.core.settings import MAX_HOPS
 from topics.flow.routers.definitions import RouterOptions
 from topics.log.lifecycle import put_topic
-from topics.log.read import few_records
+from topics.log.read import render
 
 LIVE, DELETED, LOST = "live", "deleted", "lost"
 TOPICS = st.sampled_from(["a", "b", "c", "d"])
@@ -111,13 +111,13 @@ class RoutersAgainstLists(RuleBasedStateMachine):
         self.directory = tempfile.mkdtemp()
         self.lab = RouterLab(self.directory)
         self.lab.pulls = False
-        self.few = few_records.FEW
+        self.few = render.FEW
         self.shelves: dict[str, Shelf] = {}
         self.arrows: dict[str, Arrow] = {}
         self.written = 0
 
     def teardown(self) -> None:
-        few_records.FEW = self.few
+        render.FEW = self.few
         self.lab.kill()
         shutil.rmtree(self.directory)
 
@@ -132,10 +132,10 @@ class RoutersAgainstLists(RuleBasedStateMachine):
 
     # --- history ----------------------------------------------------------------------------------------
 
-    @initialize(options=OPTIONS, few=st.sampled_from([0, 2, few_records.FEW]))
+    @initialize(options=OPTIONS, few=st.sampled_from([0, 2, render.FEW]))
     def begin(self, options: RouterOptions, few: int) -> None:
         """Few records at a time are taken apart by themselves, more of them by their columns."""
-        few_records.FEW = few
+        render.FEW = few
         self.route("r1", "a", "b", options)
 
     @rule(name=TOPICS, tags=st.lists(TAGS, min_size=1, max_size=5), node=st.sampled_from([None, "n"]))

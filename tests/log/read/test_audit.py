@@ -11,8 +11,15 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.damage import flip
-from topics.log.read.audit import Steps, at_once, exact, missing_ranges, range_steps, why_missing
-from topics.log.read.buckets import bucket_steps
+from topics.log.read.audit import (
+    Steps,
+    at_once,
+    bucket_steps,
+    exact,
+    missing_ranges,
+    range_steps,
+    why_missing,
+)
 from topics.log.remove import ledger
 from topics.log.remove.removal import lose_runs
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.appending import rows_of
-from topics.log.read.few_records import FEW, few_records
+from topics.log.read.render import FEW, few_records
 from topics.log.run import HotColumns, Run
 
 UNLIMITED = 1 << 30

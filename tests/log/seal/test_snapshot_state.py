@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.log.harness import Lab
+from topics.log.seal.checkpoint import capture_topic
 from topics.log.seal.snapshot_state import SnapshotState, decode, encode_snapshot, encode_topic
-from topics.log.seal.topic_state import capture_topic
 
 
 @pytest.mark.parametrize("topics", [0, 1, 15, 16, 20])

@@ -9,9 +9,8 @@ import pytest
 from tests.log.harness import Lab
 from topics.log.write import all_keys
 from topics.log.write.idempotency import keys_kept_ms
-from topics.storage.frame import Kind
+from topics.storage.frame import Kind, apart
 from topics.storage.journal_reader import read_frame
-from topics.storage.keyed_frame import apart
 
 WINDOW_MS = 1000
 

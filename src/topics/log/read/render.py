@@ -4,13 +4,15 @@ The stored row is what most readers want, so the common case is a slice. Adding 
 `meta` or `data`, cuts and joins the stored bytes at positions that follow from the side columns.
 """
 
+from array import array
+
 import msgspec
 import numpy as np
 
 from topics import codec
 from topics.log.packing import PackedEnds
-from topics.log.run import HotColumns
-from topics.storage import DATA_KEY, END, META_KEY, TAG, Columns
+from topics.log.run import HotColumns, Run
+from topics.storage import DATA_KEY, END, META_KEY, TAG, Columns, Records
 
 _encode = msgspec.json.encode
 
@@ -91,3 +93,43 @@ def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]
             line += bytes(rows[data_end : end - len(END)])
         parts.append(line + END)
     return parts
+
+
+# With more, the columns are worth making.
+FEW = 16
+
+
+def few_records(run: Run, start: int, stop: int, max_bytes: int) -> Records | None:
+    """Return all records of a stretch in memory; None if they are many, large, or some are deleted.
+
+    Making the columns of a run takes as long for one record as for thousands. A reader that follows a topic
+    asks for the last record, again and again.
+    """
+    hot = run.hot
+    if hot is None or stop - start > FEW or run.live_between(start, stop) < stop - start:
+        return None
+    begin, end = hot.ends[start - 1] if start else 0, hot.ends[stop - 1]
+    if end - begin > max_bytes:
+        return None
+    block = bytes(memoryview(hot.rows)[begin:end])
+    data: list[bytes] = []
+    metas: list[bytes | None] = []
+    for index in range(start, stop):
+        end = hot.ends[index] - begin - len(END)
+        meta_len = 0 if hot.meta_lens is None else hot.meta_lens[index]
+        metas.append(block[end - meta_len : end] if meta_len else None)
+        if meta_len:
+            end -= meta_len + len(META_KEY)
+        data.append(block[end - (hot.size_between(index, index + 1) - meta_len) : end])
+    return Records(
+        np.arange(hot.base + start, hot.base + stop),
+        data,
+        None if hot.meta_lens is None else metas,
+        _names(hot.node_codes, hot.node_names.names, start, stop),
+        _names(hot.tag_codes, hot.tag_names.names, start, stop),
+        None if hot.hops is None else np.frombuffer(hot.hops[start:stop], np.uint8),
+    )
+
+
+def _names(codes: "array[int] | None", names: list[str], start: int, stop: int) -> list[str | None] | None:
+    return None if codes is None else [names[code - 1] if code else None for code in codes[start:stop]]

@@ -16,9 +16,8 @@ from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.reload import Reload
 from topics.log.recover.replay import JournalReplay
 from topics.log.recover.small_frames import SmallFrames, join_small
-from topics.log.seal.checkpoint import Checkpointer, Predecessor
+from topics.log.seal.checkpoint import Checkpointer, Predecessor, restore_topic
 from topics.log.seal.snapshot_state import SnapshotState, decode
-from topics.log.seal.topic_state import restore_topic
 from topics.storage import Damage, Frame, Journal, JournalReader, Kind
 
 log = logging.getLogger("topics.recovery")
