@@ -43,17 +43,6 @@ def marks(lab: Lab) -> int:
     return sum(frame.kind == Kind.CLOCK for frame in lab.frames())
 
 
-def test_an_idle_topic_keeps_its_line(lab: Lab) -> None:
-    lab.engine.rotate()
-    lab.clock.advance(TTL_MS + 1)
-    assert gap(lab.diff("t")) == (1, 3, "ttl")
-    # The mark was synced before the line was shown, though nobody else asked for a sync.
-    position = lab.engine.journal.position
-    lab.clock.advance(-TTL_MS - 1)
-    lose_power(lab, synced=position)
-    assert ttl_line(lab) == 3
-
-
 def test_a_mark_is_synced_before_anything_goes_by_it(lab: Lab) -> None:
     calls: list[str] = []
     journal = lab.engine.journal
@@ -95,15 +84,6 @@ def test_the_clock_goes_on_from_the_mark_after_a_power_loss(lab: Lab) -> None:
     lab.clock.advance(-5000)
     lose_power(lab, synced=lab.engine.journal.position)
     assert lab.engine.now() == shown + AHEAD_MS
-
-
-def test_a_killed_process_leaves_the_time_exact(lab: Lab) -> None:
-    lab.clock.advance(TTL_MS + 1)
-    lab.diff("t")
-    shown = lab.engine.now()
-    lab.clock.advance(-5000)
-    lab.restart()
-    assert lab.engine.now() == shown
 
 
 def test_what_a_restart_lets_go_has_its_mark_too(lab: Lab) -> None:
@@ -163,13 +143,6 @@ def test_a_mark_is_renewed_in_its_second_half(after_ms: int, is_renewed: bool) -
     mark.cover(5000)
     mark.extend(5000 + after_ms)
     assert asked == [5000 + after_ms + AHEAD_MS] * is_renewed
-
-
-def test_a_mark_that_comes_late_takes_nothing_back() -> None:
-    mark = ClockMark()
-    for ms in (2000, 1000):
-        mark.note(ms)
-        assert mark.reached_ms == 2000
 
 
 def test_a_disk_that_takes_no_mark_ends_writing_and_keeps_nothing_too_long(lab: Lab) -> None:

@@ -83,22 +83,6 @@ def test_age_goes_by_the_clock_again_once_it_is_corrected(lab: Lab, how: str, se
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_records_of_the_future_go_once_the_clock_has_passed_them(lab: Lab, how: str) -> None:
-    configure(lab, ttl_ms=TTL_MS)
-    lab.clock.step(DAY_MS)
-    lab.write("t", 1)
-    lab.clock.step(-DAY_MS)
-    lab.write("t", 2)
-    end(lab, how)
-    lab.clock.advance(DAY_MS + TTL_MS)
-    assert lab.seqs("t") == [1, 2]
-    end(lab, how)
-    assert lab.seqs("t") == [1, 2]
-    lab.clock.advance(1)
-    assert gap(lab.diff("t")) == (1, 2, "ttl")
-
-
-@pytest.mark.parametrize("how", ENDINGS)
 @pytest.mark.parametrize("first", ENDINGS)
 def test_what_age_has_taken_stays_gone(lab: Lab, first: str, how: str) -> None:
     configure(lab, ttl_ms=TTL_MS)
@@ -246,23 +230,3 @@ def test_time_that_is_ahead_is_told(lab: Lab, how: str, caplog: pytest.LogCaptur
     assert lead.told_ms() == 0
     lab.clock.step(-1)
     assert lead.told_ms() == TOLD_FROM_MS + 1
-
-
-def test_a_topic_that_was_ahead_and_is_gone_is_not_told(lab: Lab) -> None:
-    lab.clock.step(TEN_DAYS_MS)
-    lab.write("ahead", 1)
-    lab.clock.step(-TEN_DAYS_MS)
-    lab.write("other", 1)
-    assert lab.engine.clock_lead.ms() == TEN_DAYS_MS
-    lab.drop("ahead")
-    lab.clock.advance(DAY_MS)
-    assert lab.engine.clock_lead.ms() == 0
-
-
-def test_a_clock_that_goes_forward_is_not_worth_a_word(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    lab.write("t", 1)
-    lab.clock.step(TEN_DAYS_MS)
-    lab.write("t", 2)
-    lab.restart()
-    assert lab.engine.clock_lead.ms() == 0
-    assert caplog.messages == []

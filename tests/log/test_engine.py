@@ -4,43 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.log.harness import T0, Lab
+from tests.log.harness import Lab
 from tests.support.damage import cut, flip
-from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
-from topics.log.lifecycle import create_topic
 from topics.storage.frame import Kind
-
-
-def test_names_are_listed_in_order_and_by_prefix(lab: Lab) -> None:
-    for name in ("b", "a.2", "a.1", "a"):
-        lab.put(name)
-    engine = lab.engine
-    assert list(engine.names_after("", "")) == ["a", "a.1", "a.2", "b"]
-    assert list(engine.names_after("", "a.")) == ["a.1", "a.2"]
-    assert list(engine.names_after("a.1", "a.")) == ["a.2"]
-    assert list(engine.names_after("a", "a")) == ["a.1", "a.2"]
-    assert list(engine.names_after("a", "b")) == ["b"]
-    assert list(engine.names_after("z", "")) == []
-
-
-def test_a_topic_on_its_way_to_disk_is_not_found(lab: Lab) -> None:
-    create_topic(lab.engine, "t", TopicConfig(), lambda: None, lambda _: None)
-    assert lab.engine.find("t") is None
-    with pytest.raises(ApiError, match='"t"'):
-        lab.engine.require("t")
-    lab.engine.queue.sync_now()
-    assert lab.engine.require("t") is lab.engine.find("t")
-
-
-def test_time_never_runs_back(lab: Lab) -> None:
-    assert lab.engine.now() == T0
-    lab.clock.advance(5)
-    assert lab.engine.now() == T0 + 5
-    lab.clock.set(T0 - 1000)
-    assert lab.engine.now() == T0 + 5
-    lab.restart()
-    assert lab.engine.now() == T0 + 5
 
 
 def test_a_closed_journal_file_ends_with_the_heads_of_what_was_written_in_it(lab: Lab) -> None:

@@ -13,28 +13,6 @@ from topics.core.errors import ApiError
 from topics.log.lifecycle import preview_topic
 
 
-def test_epochs_rise_across_restarts_and_deletions(lab: Lab) -> None:
-    epochs = []
-    for everything in (False, True, True):
-        lab.write_each("t", 1)
-        epochs.append(lab.topic("t").id)
-        lab.drop("t")
-        lab.checkpoint(everything=everything)
-        lab.restart()
-    assert epochs == sorted(set(epochs))
-
-
-def test_a_put_replaces_every_setting(lab: Lab) -> None:
-    lab.put("t", ttl_ms=5, cap_records=7, discard="reject")
-    lab.put("t")
-    config = lab.topic("t").config
-    assert (config.ttl_ms, config.cap_records, config.discard) == (0, 0, "old")
-    lab.put("q", type="queue")
-    with pytest.raises(ApiError) as caught:
-        lab.put("q")
-    assert caught.value.code == "topic_exists_incompatible"
-
-
 def test_as_many_topics_are_made_as_may_be(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(max_topics=2)
     lab.put("a")
@@ -44,12 +22,6 @@ def test_as_many_topics_are_made_as_may_be(make_lab: Callable[..., Lab]) -> None
         with pytest.raises(ApiError) as refused:
             make()
         assert refused.value.detail == {"limit": "max_topics", "max": 2}
-
-
-def test_what_a_config_would_take_is_foretold(lab: Lab) -> None:
-    lab.write("t", 1, 2, 3)
-    assert preview_topic(lab.engine, "t", TopicConfig(cap_records=1)) == 2
-    assert lab.topic("t").live_count == 3
 
 
 def test_a_name_whose_creation_failed_is_free(lab: Lab) -> None:

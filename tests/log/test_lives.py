@@ -26,15 +26,6 @@ def again(lab: Lab, *names: str) -> None:
         lab.put(name)
 
 
-def test_a_name_that_was_dropped_makes_a_later_topic(lab: Lab) -> None:
-    lab.put("new")
-    again(lab, "old")
-    assert later(lab) == ["old"]
-    # A config is no new life.
-    lab.put("new", cap_records=3)
-    assert later(lab) == ["old"]
-
-
 @pytest.mark.parametrize("checkpoints", [0, 1, 2])
 @pytest.mark.parametrize("clean", [True, False])
 def test_restarts(lab: Lab, checkpoints: int, clean: bool) -> None:
@@ -66,13 +57,6 @@ def test_a_name_is_free_while_its_drop_is_on_the_way(lab: Lab) -> None:
     assert outcome == [True, "made"]
     lab.restart()
     assert later(lab) == ["t"]
-
-
-def test_nothing_is_written_where_nothing_was_dropped(lab: Lab) -> None:
-    lab.put("t")
-    assert lab.engine.lives.dump() is None
-    lab.drop("t")
-    assert lab.engine.lives.dump() is not None
 
 
 def test_a_creation_that_cannot_be_read(lab: Lab) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from tests.log.harness import Lab, records
 from tests.support.appending import rows_of
 from topics.codec import StoredRows
-from topics.core.clock import ManualClock
 from topics.log.run import _LARGE_ROWS, HotColumns, Run
 from topics.ops.check_columns import column_findings
 from topics.storage.segment import DEAD, LIVE
@@ -84,12 +82,6 @@ def test_the_beginning_of_a_run_knows_which_of_its_records_are_deleted(lab: Lab,
     assert found == (3, len(live), 3 - len(live), len(live) * size)
 
 
-def test_the_columns_end_where_the_rows_do(lab: Lab) -> None:
-    columns = hot(lab).view()
-    assert len(columns.rows) == hot(lab).size == int(columns.ends[-1])
-    assert bytes(columns.rows).endswith(b"}\n")
-
-
 @pytest.mark.parametrize("room", [0, 1000])
 def test_what_is_taken_back_leaves_its_room(room: int) -> None:
     columns = HotColumns(1, room)
@@ -102,11 +94,6 @@ def test_what_is_taken_back_leaves_its_room(room: int) -> None:
     rows = bytes(columns.view().rows).splitlines()
     assert [row[8:9] for row in rows] == [b"1", b"2", b"3", b"4"]
     assert np.array_equal(columns.view().ends, np.cumsum([len(row) + 1 for row in rows]))
-
-
-def test_small_runs_get_no_room(lab: Lab) -> None:
-    lab.write_each("t", 6)
-    assert len(hot(lab).rows) == hot(lab).size
 
 
 # --- lengths that follow from the rows ----------------------------------------------------------------------
@@ -146,13 +133,6 @@ def test_lengths_are_kept_from_the_first_record_on_that_is_not_plain(other: dict
         *map(sum, zip(lengths, metas, strict=True))
     ]
     assert columns.size_of(np.arange(8)) == sum(lengths) + sum(metas)
-
-
-def test_tags_are_not_in_the_rows() -> None:
-    columns = HotColumns(1)
-    columns.extend(rows_of(PLAIN, 1, 5, tags=["a", None, "b"]))
-    assert columns.data_lens is None
-    assert columns.view().data_lens.tolist() == [1, 5, 7]
 
 
 texts = st.integers(0, 10**9).map(lambda number: b"%d" % number)
@@ -197,19 +177,6 @@ def test_lengths_and_offsets_are_true_whatever_came_before(
     assert columns.view().sizes(count).tolist() == []
     assert [json.loads(row)["data"] for row in rows.splitlines()] == [int(text) for text, _ in truth]
     assert list(column_findings(view)) == []
-
-
-def test_single_writes_read_back_together_keep_their_times(make_lab: Callable[..., Lab]) -> None:
-    """Recovery adds them at once, and tells the times only then."""
-    lab = make_lab(ManualClock(7), segment_max_events=100)
-    for _ in range(12):
-        lab.write("t", "x" * 9)
-        lab.clock.advance(1)
-    lab.restart()
-    view = hot(lab).view()
-    assert view.ts.tolist() == [*range(7, 19)]
-    assert hot(lab).data_lens is None
-    assert view.data_lens.tolist() == [11] * 12
 
 
 def plain(hot: HotColumns, size: int, ts: int = 1000) -> None:
@@ -257,12 +224,6 @@ def test_what_is_taken_back_takes_its_time_along() -> None:
     assert hot.view().ts.tolist() == [1000, 1000]
     plain(hot, 1, 2000)
     assert hot.view().ts.tolist() == [1000, 1000, 2000]
-
-
-def test_a_run_that_has_nothing_yet_has_nothing_to_take_back() -> None:
-    run = Run(1, 1, HotColumns(1))
-    assert run.cut(0) == 0
-    assert (run.count, run.live_count, run.live_bytes) == (0, 0, 0)
 
 
 def test_a_run_depends_on_the_first_of_its_frames() -> None:

@@ -54,18 +54,6 @@ def test_the_walk_over_runs_meets_each_stretch_once(
     assert spans(topic, first, stop_before) == expected
 
 
-def test_the_walk_passes_places_where_no_run_is(topic: Topic) -> None:
-    topic.remove_run(topic.runs[1])
-    assert spans(topic, 1, 11) == [(1, 5), (9, 11)]
-    assert spans(topic, 6, 11) == [(9, 11)]
-    assert (topic.runs.run_at(6), topic.runs.run_at(9)) == (None, topic.runs[1])
-
-
-def test_the_walk_does_not_look_behind_its_end(topic: Topic) -> None:
-    topic.runs[2] = None  # type: ignore[call-overload]
-    assert spans(topic, 1, 5) == [(1, 5)]
-
-
 @pytest.mark.parametrize("seqs", [[2, 3, 6, 9], np.array([2, 3, 6, 9])])
 def test_seqs_are_grouped_by_the_run_that_holds_them(topic: Topic, seqs: list[int]) -> None:
     assert [(run.base, list(inside)) for run, inside in topic.runs.by_run(seqs)] == [
@@ -79,17 +67,6 @@ def test_seqs_without_a_run_or_a_live_record_in_it_are_left_out(lab: Lab, topic:
     topic.remove_run(topic.runs[1])
     lab.delete("t", before=5)
     assert [list(inside) for _, inside in topic.runs.by_run([0, 2, 5, 6, 9, 10, 11, 99])] == [[9, 10]]
-
-
-def test_every_seq_is_found_in_its_run(topic: Topic) -> None:
-    found = [run.base if (run := topic.runs.run_at(seq)) is not None else None for seq in range(12)]
-    assert found == [None, 1, 1, 1, 1, 5, 5, 5, 5, 9, 9, None]
-
-
-def test_the_first_live_seq_behind_the_end_of_a_run(lab: Lab, topic: Topic) -> None:
-    for seq in (7, 8, 9):
-        lab.delete("t", match=f"k{seq}")
-    assert [topic.first_live(seq) for seq in (5, 6, 8, 9)] == [5, 10, 10, 10]
 
 
 @pytest.mark.parametrize("ephemeral", [False, True])
@@ -109,10 +86,6 @@ def test_a_run_is_full_when_it_has_what_fits(lab: Lab, ephemeral: bool, by: str)
     assert unsealed.is_full(topic.runs[0]) is not ephemeral
     assign(topic, 1, ephemeral=ephemeral)
     assert [(run.base, run.count) for run in topic.runs] == [(1, 4), (5, 1)]
-
-
-def test_the_first_live_seq_is_not_a_deleted_one(topic: Topic) -> None:
-    assert [topic.first_live(seq) for seq in (1, 5, 6, 10, 11)] == [1, 5, 7, 10, 11]
 
 
 def test_what_is_assigned_is_pending_until_it_is_published(topic: Topic) -> None:
@@ -147,14 +120,6 @@ def test_what_is_taken_back_leaves_the_record_in_front_of_it(topic: Topic) -> No
     assert (topic.runs[-1].base, topic.runs[-1].count, topic.runs.run_at(13)) == (13, 1, topic.runs[-1])
 
 
-def test_what_is_taken_back_does_not_touch_a_sealed_run(lab: Lab, topic: Topic) -> None:
-    lab.checkpoint(everything=True)
-    assign(topic, 2)
-    topic.take_back_all()
-    assert [(run.base, run.count) for run in topic.runs] == [(1, 4), (5, 4), (9, 2)]
-    assert lab.seqs("t") == [1, 2, 3, 4, 5, 7, 8, 9, 10]
-
-
 def test_the_first_live_seq_of_a_run_whose_marks_are_in_its_file(lab: Lab, topic: Topic) -> None:
     lab.checkpoint(everything=True)
     lab.restart(clean=True)
@@ -174,16 +139,6 @@ def test_a_run_from_its_journal_waits_for_a_segment_and_one_from_a_file_does_not
     assert topic.runs.bases[-2:] == [20, 30]
 
 
-def test_a_run_behind_a_full_one_of_large_rows_has_room_for_as_much(lab: Lab) -> None:
-    lab.put("t")
-    for _ in range(4):
-        lab.write("t", "x" * 20_000)
-    lab.write("t", "y")
-    room = [len(run.hot.rows) - run.hot.size for run in lab.topic("t").runs if run.hot is not None]
-    assert room[0] == 0
-    assert room[1] > 80_000
-
-
 def test_the_floor_has_the_time_of_the_first_of_several(lab: Lab) -> None:
     lab.put("t")
     topic = lab.topic("t")
@@ -195,13 +150,6 @@ def test_the_floor_has_the_time_of_the_first_of_several(lab: Lab) -> None:
     assign(other, 1)
     other.publish(1, 1, T0 + 5)
     assert other.floor_ts == T0 + 5
-
-
-def test_records_of_another_class_begin_a_run(topic: Topic) -> None:
-    assert not topic.mixed
-    assign(topic, 1, ephemeral=True)
-    assert (topic.runs[-1].base, topic.runs[-1].ephemeral, topic.mixed) == (11, True, True)
-    assert topic.runs[-1] not in topic.store.unsealed.runs
 
 
 def test_a_hole_at_the_top_is_inside_only_if_something_lies_below_it(lab: Lab, topic: Topic) -> None:
@@ -217,15 +165,6 @@ def test_a_hole_at_the_top_is_inside_only_if_something_lies_below_it(lab: Lab, t
     assert (empty.head, len(empty.holes)) == (5, 1)
     topic.add_hole(16, 16, ledger.TRIM)
     assert (topic.head, topic.holes[1].first, topic.holes[1].last) == (16, 16, 16)
-
-
-def test_a_dropped_topic_gives_everything_back(lab: Lab, topic: Topic) -> None:
-    assign(topic, 2)
-    topic.drop()
-    totals = topic.totals
-    assert (totals.bytes, totals.records, totals.pending_bytes) == (0, 0, 0)
-    assert (topic.runs, topic.runs.bases, lab.engine.store.unsealed.bytes) == ([], [], 0)
-    assert topic.dropped
 
 
 @pytest.mark.parametrize("sealed", [False, True])

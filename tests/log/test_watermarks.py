@@ -20,19 +20,6 @@ def marks() -> Watermarks:
     return marks
 
 
-def test_a_new_topic_has_lost_and_reserved_nothing() -> None:
-    changed: set[int] = set()
-    marks = Watermarks(7, 100, changed)
-    assert (marks.head, marks.assigned, marks.floor, marks.loss_line, marks.reserved) == (
-        99,
-        99,
-        100,
-        100,
-        99,
-    )
-    assert changed == {7}
-
-
 @pytest.mark.parametrize("kind", [ledger.CAP, ledger.TTL, ledger.TRIM, ledger.LOST])
 def test_a_line_never_falls(marks: Watermarks, kind: int) -> None:
     marks.raise_line(kind, 5)
@@ -92,10 +79,6 @@ def test_reservations_double_up_to_a_limit(marks: Watermarks) -> None:
     assert steps[-1] == LARGEST_STEP
 
 
-def test_a_large_write_reserves_for_more_of_its_size(marks: Watermarks) -> None:
-    assert marks.ask_reservation(5010, at_least=5000) == 5010 + 2 * 5000
-
-
 def test_what_is_asked_for_counts_once_the_journal_has_it(marks: Watermarks) -> None:
     upto = marks.ask_reservation(10)
     assert (marks.reserved, marks.reserve_asked) == (0, upto)
@@ -128,13 +111,6 @@ def test_a_rewind_takes_every_line_down_and_keeps_what_begins_at_the_new_head(ma
     marks.rewind(6)
     assert (marks.cap_hi, marks.ttl_hi, marks.trim_hi, marks.lost_hi) == (6, 6, 6, 6)
     assert [(hole.first, hole.last) for hole in marks.holes] == [(6, 6)]
-
-
-def test_a_rewind_raises_nothing(marks: Watermarks) -> None:
-    for kind, seq in ((ledger.CAP, 1), (ledger.TTL, 2), (ledger.TRIM, 3), (ledger.LOST, 4)):
-        marks.raise_line(kind, seq)
-    marks.rewind(6)
-    assert (marks.cap_hi, marks.ttl_hi, marks.trim_hi, marks.lost_hi) == (1, 2, 3, 4)
 
 
 def test_a_rewind_forgets_when_seqs_above_it_went(marks: Watermarks) -> None:

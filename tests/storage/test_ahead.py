@@ -81,16 +81,6 @@ def test_it_is_zeros_and_synced_in_pieces(tmp_path: Path, monkeypatch: pytest.Mo
     assert ahead.size == 2500
 
 
-def test_frames_take_the_place_of_zeros(written: Written) -> None:
-    assert written.journal.is_ahead
-    assert written.path.stat().st_size == SIZE
-    append(written.journal, 3)
-    assert written.path.stat().st_size == SIZE
-    assert written.journal.ahead_bytes == SIZE - written.used
-    assert not (written.directory / AHEAD).exists()
-    assert written.ahead.size == 0
-
-
 def test_its_name_is_synced_before_a_frame_in_it_counts_as_synced(tmp_path: Path) -> None:
     disk = NotedDisk()
     written = Written(tmp_path, disk)
@@ -98,14 +88,6 @@ def test_its_name_is_synced_before_a_frame_in_it_counts_as_synced(tmp_path: Path
     assert ("rename", name) in disk.notes
     assert disk.notes[-2:] == [("sync", name), ("sync_dir", tmp_path.name)]
     assert not written.journal.begin_sync().directory
-
-
-def test_a_file_that_becomes_longer_goes_on_growing(written: Written) -> None:
-    append(written.journal, 3, b"x" * SIZE)
-    assert written.path.stat().st_size == written.used > SIZE
-    assert written.journal.ahead_bytes == 0
-    written.journal.close()
-    assert seqs(list(written.reader().frames())) == [1, 2, 3]
 
 
 def test_without_room_there_is_none_and_nothing_is_left(tmp_path: Path) -> None:
@@ -161,18 +143,6 @@ def test_zeros_before_a_frame_that_knows_of_a_sync_are_damage(written: Written) 
         file.seek(FILE_HEADER_BYTES + lost - written.base)
         file.write(bytes(begin - lost))
     assert seqs(list(written.reader().frames())) == [1, 2, "damage", 4]
-
-
-def test_a_torn_frame_among_zeros_is_put_aside(written: Written) -> None:
-    torn = append(written.journal, 3)
-    with written.path.open("r+b") as file:
-        file.seek(FILE_HEADER_BYTES + torn - written.base + 70)
-        file.write(b"?")
-    reader = written.reader()
-    assert seqs(list(reader.frames())) == [1, 2]
-    assert reader.cut == torn
-    (aside,) = (written.directory / "damaged").iterdir()
-    assert aside.read_bytes().startswith(b"FPJ1")
 
 
 def test_files_behind_the_zeros_go_if_there_is_nothing_in_them(written: Written) -> None:
@@ -259,14 +229,6 @@ def test_both_take_a_sixteenth_of_what_is_free_together(
         assert ahead.size == expected * KIB
     # One that is ready is not made again.
     assert reserve._fs.notes.count(("create", AHEAD)) == (expected > 0)  # type: ignore[attr-defined]
-    reserve.close()
-
-
-def test_where_both_just_fit_both_stay(tmp_path: Path) -> None:
-    reserve, ahead = reserve_and_ahead(tmp_path, SHARE * 64 * KIB)
-    reserve.write_ahead(32 * KIB, 0)
-    reserve.make(32 * KIB)
-    assert (reserve.size, ahead.size) == (32 * KIB, 32 * KIB)
     reserve.close()
 
 

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.storage.cold_tier import Tiers, write_segment
-from tests.support.damage import OTHER_FORMAT, give_other_format, in_other_format, pictured
+from tests.support.damage import pictured
 from topics.core.errors import Explained
-from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
-from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.home import Home
 from topics.storage.identity import IDENTITY
-from topics.storage.journal import encode_file_header
-from topics.storage.journal import file_name as journal_name
 from topics.storage.segment import file_name
 
 NOTE = ".topics.cold"
@@ -45,17 +40,6 @@ def refused(tiers: Tiers, cold: Path | None, *words: str) -> None:
 
 
 # Where it is
-
-
-def test_without_a_second_tier_there_is_no_note(tmp_path: Path) -> None:
-    tiers = Tiers(tmp_path)
-    assert tiers.use(None) is None
-    assert not (tiers.data / NOTE).exists()
-
-
-def test_what_was_left_there_is_found(tiers: Tiers) -> None:
-    assert tiers.use(None) == str(tiers.cold)
-    assert tiers.use(tiers.cold) == str(tiers.cold)
 
 
 def test_nothing_is_left_there(tiers: Tiers) -> None:
@@ -94,12 +78,6 @@ def test_a_copy_keeps_its_hands_off_the_files_of_the_original(tiers: Tiers, tmp_
     (copy.data / NOTE).unlink()
     assert copy.use(None) is None
     refused(copy, copy.cold, str(tiers.cold), "is a copy")
-    assert tiers.use(None) == str(tiers.cold)
-
-
-def test_a_directory_that_moved_goes_on_with_its_tier(tiers: Tiers, tmp_path: Path) -> None:
-    tiers.data = tiers.data.rename(tmp_path / "moved")
-    assert tiers.use(tiers.cold) == str(tiers.cold)
     assert tiers.use(None) == str(tiers.cold)
 
 
@@ -144,12 +122,6 @@ def test_a_directory_that_is_not_empty(tmp_path: Path, name: str) -> None:
     refused(tiers, tiers.cold, f"the cold directory {tiers.cold} is not empty", "one of its own")
     tiers.use(tmp_path / "other")
     refused(tiers, tiers.cold, f"the cold directory {tiers.cold} is not empty")
-
-
-def test_the_data_directory_of_another_log(tmp_path: Path) -> None:
-    another, tiers = Tiers(tmp_path, "another"), Tiers(tmp_path)
-    another.use(None)
-    refused(tiers, another.data, "is the data directory of a log")
 
 
 def test_a_fresh_volume_is_empty(tmp_path: Path) -> None:
@@ -227,18 +199,6 @@ def test_a_copy_does_not_take_a_directory_without_owner(tiers: Tiers, tmp_path: 
 # What another version wrote
 
 
-def test_directories_of_another_format_are_refused(tiers: Tiers, tmp_path: Path) -> None:
-    give_other_format(tiers.cold / file_name(3))
-    for another in (tiers, Tiers(tmp_path, "another")):
-        refused(another, tiers.cold, f"the cold directory {tiers.cold} has format", "topics read")
-    (tiers.data / "journal").mkdir()
-    journal = tiers.data / "journal" / journal_name(0)
-    journal.write_bytes(in_other_format(encode_file_header(0)))
-    refused(tiers, None, f"the data directory {tiers.data} has format {OTHER_FORMAT}", "load them into")
-    journal.write_bytes(bytes(FILE_HEADER_BYTES))
-    assert tiers.use(None) == str(tiers.cold), "one that was written ahead says nothing"
-
-
 # What went wrong
 
 
@@ -288,11 +248,3 @@ def test_another_log_in_the_same_place_does_not_get_it(tiers: Tiers) -> None:
     refused(tiers, tiers.cold, "belongs to another log")
     tiers.sealed = {}
     refused(tiers, tiers.cold, "belongs to another log")
-
-
-def test_home_says_where_it_is(tmp_path: Path) -> None:
-    tiers = Tiers(tmp_path)
-    home: Home = tiers.open(tiers.cold)
-    with pytest.raises(ForeignDirectory, match=f"{tiers.cold} belongs to another log"):
-        Tiers(tmp_path, "another").use(tiers.cold)
-    home.release()

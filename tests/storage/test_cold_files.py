@@ -8,7 +8,6 @@ import pytest
 
 from tests.storage.cold_tier import write_segment
 from tests.storage.support import FS
-from tests.support.damage import give_other_format
 from topics.storage.cold_files import ColdFiles, Owner, write_owner
 from topics.storage.fileheader import mark_of
 from topics.storage.identity import Identity
@@ -74,13 +73,6 @@ def test_a_header_that_has_rotted_is_no_mark(cold: Path) -> None:
     assert names(cold) == [*segments(1, 2, 3, 4, 8), "notes.txt"]
 
 
-def test_another_format_is_left_alone(cold: Path) -> None:
-    write_segment(cold, 9, mark=OURS.mark)
-    give_other_format(cold / file_name(9))
-    opened(cold, 9).remove(9)
-    assert file_name(9) in names(cold)
-
-
 def test_sweeping(cold: Path) -> None:
     write_segment(cold, 5, mark=OURS.mark)
     for number, mark in ((6, OURS.mark), (7, OTHERS.mark), (8, 0)):
@@ -127,16 +119,3 @@ def test_a_damaged_file_stays_where_it_is(cold: Path) -> None:
     files = opened(cold)
     assert not files.put(5, b"TOPICSSG" + bytes(100))
     assert not (cold / file_name(5)).exists()
-
-
-def test_a_mark_is_never_zero() -> None:
-    assert Identity("0" * 32).mark == 1
-    assert OURS.mark == 0xABABABAB
-
-
-def test_where_nobody_is_the_owner_everything_is_ours(tmp_path: Path) -> None:
-    write_segment(tmp_path, 7)
-    files = opened(tmp_path)
-    assert files.has_room_for(7)
-    files.remove(7)
-    assert names(tmp_path) == []

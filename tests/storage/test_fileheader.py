@@ -26,15 +26,6 @@ def test_every_byte_is_covered() -> None:
         assert decode(damaged, MAGIC, b"body") is None
 
 
-@pytest.mark.parametrize("size", [0, 1, FILE_HEADER_BYTES - 1])
-def test_too_short(size: int) -> None:
-    assert decode(encode(MAGIC, 0)[:size], MAGIC) is None
-
-
-def test_another_format_is_not_ours() -> None:
-    assert decode(encode(b"OTHERAPP", 0), MAGIC) is None
-
-
 def test_another_version_is_refused_not_called_damaged() -> None:
     header = in_other_format(encode(MAGIC, 7))
     with pytest.raises(OtherFormat, match=f"a TOPICSXX file has format {OTHER_FORMAT}, and this version"):

@@ -110,14 +110,6 @@ def test_their_rows_lengths_and_times_are_those_of_the_frames(book: Book) -> Non
     assert stretch.times() == times
 
 
-def test_the_clock_of_the_last_one_is_known(book: Book) -> None:
-    book.singles()
-    book.append(ts=2**41, ahead_ms=2**33 + 5)
-    (stretch,) = stretches(book.together())
-    assert stretch.clock_ms == 2**41 - 2**33 - 5
-    assert stretch.frames[-1].ahead_ms == 2**33 + 5
-
-
 CHANGES: dict[str, Callable[[Book], None]] = {
     "topic": lambda book: book.append(topic=8),
     "flags": lambda book: book.append(flags=1),
@@ -148,15 +140,6 @@ def test_data_that_looks_like_a_frame(book: Book) -> None:
     assert len(stretches(items)) == 1
 
 
-def test_few_come_alone(book: Book) -> None:
-    for _ in range(5):
-        book.singles(MIN_FRAMES)
-        book.append(topic=8)
-    items = book.together()
-    assert not stretches(items)
-    assert items == book.alone()
-
-
 def test_none_lies_on_both_sides_of_the_border(book: Book) -> None:
     book.singles()
     border = book.positions[MANY // 2]
@@ -180,15 +163,6 @@ def test_what_is_damaged_ends_a_stretch_and_is_found(book: Book, where: int) -> 
     assert after.last_seq == MANY
 
 
-def test_a_torn_end_is_cut(book: Book) -> None:
-    book.singles()
-    book.flip(book.positions[-1] + HEADER_BYTES + 1)
-    reader = book.reader()
-    (stretch,) = stretches(list(reader.stretches(0)))
-    assert stretch.last_seq == MANY - 1
-    assert reader.cut == book.positions[-1]
-
-
 def test_a_frame_that_claims_a_sync_beyond_itself_is_not_believed(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,16 +175,6 @@ def test_a_frame_that_claims_a_sync_beyond_itself_is_not_believed(
     items = book.together(proven=book.journal.position)
     assert apart(items) == list(book.reader(book.journal.position).frames())
     assert sum(isinstance(item, Damage) for item in items) == 1
-
-
-def test_many_more_than_a_window_holds(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_stretch, "MIN_WINDOW", 16 * 1024)
-    for _ in range(3000):
-        book.append("z" * 100)
-    items = book.together()
-    assert apart(items) == book.alone()
-    # Windows become larger as they turn out to be used.
-    assert 3 < len(stretches(items)) < 12
 
 
 # --- in bulk ----------------------------------------------------------------------------------------------

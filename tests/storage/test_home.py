@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.storage.cold_tier import Tiers
 from tests.storage.support import FS
-from topics.core import ConfigError
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
 from topics.storage.directories import LOCK, Directories
 from topics.storage.filesystem import File, Filesystem, LockHeld
 from topics.storage.home import Hold, Home
-from topics.storage.identity import IDENTITY, decode, read_identity, with_checksum
-from topics.storage.segment import file_name
+from topics.storage.identity import IDENTITY, decode, with_checksum
 
 # The lock
-
-
-def test_a_lock_that_cannot_be_walked_around(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    held = Hold(FS, str(data))
-    assert (data / LOCK).exists()
-    with pytest.raises(LockHeld):
-        Hold(FS, str(data))
-    (data / LOCK).unlink()
-    with pytest.raises(LockHeld):
-        Hold(FS, str(data))
-    moved = data.rename(tmp_path / "moved")
-    with pytest.raises(LockHeld):
-        Hold(FS, str(moved))
-    held.release()
-    Hold(FS, str(moved)).release()
 
 
 def test_a_process_that_holds_only_the_file_counts(tmp_path: Path) -> None:
@@ -103,25 +83,6 @@ def test_a_disk_without_locks_of_directories(tmp_path: Path, monkeypatch: pytest
 # The directories
 
 
-def test_a_directory_that_was_replaced(tmp_path: Path) -> None:
-    tiers = Tiers(tmp_path)
-    home = tiers.open(tiers.cold)
-    hot, cold = str(tiers.segments / file_name(1)), str(tiers.cold / file_name(1))
-    assert home.keep()
-    assert (home.has(hot), home.has(cold)) == (True, True)
-    away = tiers.data.rename(tmp_path / "away")
-    assert not home.keep()
-    shutil.copytree(away, tiers.data)
-    assert not home.keep()
-    assert (home.has(hot), home.has(cold)) == (False, True)
-    home.require(cold)
-    with pytest.raises(OSError, match="replaced or moved away"):
-        home.require(hot)
-    shutil.rmtree(tiers.cold)
-    assert not home.has(cold)
-    home.release()
-
-
 def test_a_look_that_fails_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Tiers(tmp_path).open(None)
 
@@ -156,33 +117,6 @@ def test_two_logs_that_come_for_the_same_empty_directory(tmp_path: Path) -> None
     assert second.use(None) is None
 
 
-def test_nothing_is_held_after_a_refusal(tmp_path: Path) -> None:
-    tiers, another = Tiers(tmp_path), Tiers(tmp_path, "another")
-    tiers.use(tiers.cold)
-    before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ForeignDirectory):
-        another.open(another.cold)
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_refused_start_makes_no_directory(tmp_path: Path) -> None:
-    (tmp_path / "cold").mkdir()
-    (tmp_path / "cold" / "photo.jpg").touch()
-    dirs = Directories(str(tmp_path / "data"), str(tmp_path / "cold"))
-    with pytest.raises(ForeignDirectory):
-        Home(FS, dirs, dict)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["cold", "photo.jpg"]
-
-
-@pytest.mark.parametrize("setting", ["TOPICS_DATA_DIR", "TOPICS_COLD_DIR"])
-def test_a_path_that_cannot_be_one(tmp_path: Path, setting: str) -> None:
-    (tmp_path / "file").touch()
-    wrong, data = str(tmp_path / "file" / "in it"), str(tmp_path / "data")
-    dirs = Directories(wrong, None) if setting == "TOPICS_DATA_DIR" else Directories(data, wrong)
-    with pytest.raises(ConfigError, match=f"^{setting}: the .* directory .* cannot be made: File exists"):
-        Home(FS, dirs, dict)
-
-
 def test_a_directory_that_the_disk_does_not_make(tmp_path: Path) -> None:
     """Nothing is wrong with what it was asked for."""
 
@@ -195,18 +129,6 @@ def test_a_directory_that_the_disk_does_not_make(tmp_path: Path) -> None:
 
 
 # The identity
-
-
-def test_it_is_made_once(tmp_path: Path) -> None:
-    tiers, another = Tiers(tmp_path), Tiers(tmp_path, "another")
-    first = tiers.open(None)
-    first.release()
-    again = tiers.open(tiers.cold)
-    again.release()
-    assert first.identity == again.identity == read_identity(FS, str(tiers.data))
-    other = another.open(None)
-    other.release()
-    assert other.identity != first.identity
 
 
 def test_what_is_no_identity() -> None:

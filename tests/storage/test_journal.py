@@ -37,17 +37,6 @@ def test_file_header_round_trip() -> None:
         decode_file_header(in_other_format(encode_file_header(0)))
 
 
-def test_positions_count_frames_only(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    assert append(journal, 1) == 0
-    assert append(journal, 2) == FRAME
-    assert journal.position == journal.current_bytes == journal.retained_bytes() == 2 * FRAME
-    (path,) = journal_files(tmp_path)
-    assert path.name == file_name(0)
-    assert path.stat().st_size == FILE_HEADER_BYTES + 2 * FRAME
-    journal.close()
-
-
 def test_a_frame_says_what_was_synced_before_it(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
     append(journal, 1)
@@ -70,23 +59,6 @@ def test_payloads_of_any_size_come_back(tmp_path: Path, size: int) -> None:
     assert [item.payload.nbytes for item in items if isinstance(item, Frame)] == [size, len(b"payload")]
 
 
-def test_a_payload_in_parts_is_the_same_frame(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    for payload in (b"payload" * 1000, (b"payload" * 300, b"payload" * 700)):
-        journal.write([FrameDraft(Kind.APPEND, payload, 1, 2, 3, 4)])
-    whole, parts = (journal.current_file().read(FRAME + 6993, in_file(at)) for at in (0, FRAME + 6993))
-    assert whole == parts
-    journal.close()
-
-
-def test_one_write_takes_many_frames(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    journal.write([FrameDraft(Kind.APPEND, b"%d" % seq, first_seq=seq, count=1) for seq in range(1, 1001)])
-    journal.close()
-    _, items = scan(tmp_path)
-    assert seqs(items) == list(range(1, 1001))
-
-
 # --- rotation and syncs -------------------------------------------------------------------------------------
 
 
@@ -101,15 +73,6 @@ def test_rotation_goes_on_where_the_last_file_ends(tmp_path: Path) -> None:
     journal.close()
     _, items = scan(tmp_path)
     assert [item.position for item in items] == [0, FRAME]
-
-
-def test_an_empty_file_is_not_rotated(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    current = journal.current_file()
-    journal.rotate()
-    assert journal.current_file() is current
-    assert len(journal_files(tmp_path)) == 1
-    journal.close()
 
 
 def test_the_first_sync_covers_file_and_directory(tmp_path: Path) -> None:
@@ -287,17 +250,6 @@ def test_only_a_file_that_is_begun_for_it_may_adopt(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_restarts_do_not_pile_up_empty_files(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    append(journal, 1)
-    journal.close()
-    for _ in range(3):
-        journal = reopen(tmp_path, NotedDisk())
-        assert journal.files == [JournalFile(0, FRAME), JournalFile(FRAME, FRAME)]
-        journal.close()
-    assert len(journal_files(tmp_path)) == 2
-
-
 def test_a_journal_may_start_behind_what_is_left(tmp_path: Path) -> None:
     """A snapshot can know more than a journal that lost its end: addresses are never used twice."""
     journal = new_journal(tmp_path)
@@ -309,11 +261,6 @@ def test_a_journal_may_start_behind_what_is_left(tmp_path: Path) -> None:
     journal.close()
     _, items = scan(tmp_path, start=1000)
     assert seqs(items) == [2]
-
-
-def test_a_file_that_cannot_be_started_leaks_nothing(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No space"):
-        Journal(FullDisk(), str(tmp_path), [], 0)
 
 
 # --- letting go ---------------------------------------------------------------------------------------------
@@ -332,15 +279,6 @@ def test_only_whole_files_are_left_behind(tmp_path: Path) -> None:
     assert journal.leave_behind(10**9) == [second, third]
     assert journal.files == [JournalFile(6 * FRAME, 6 * FRAME)]
     journal.close()
-
-
-def test_close_twice(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    append(journal, 1)
-    journal.close()
-    journal.close()
-    with pytest.raises(OSError, match="Bad file"):
-        append(journal, 2)
 
 
 @pytest.mark.parametrize(

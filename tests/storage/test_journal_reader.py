@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.storage.support import FS, NotedDisk, append, in_file, journal_files, new_journal, scan, seqs, sync
-from tests.support.damage import flip, in_other_format
+from tests.support.damage import flip
 from topics.storage import journal_reader
-from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header
-from topics.storage.journal import Journal, encode_file_header, file_name
-from topics.storage.journal_reader import PROOF, QUARANTINE, Damage, JournalReader
+from topics.storage.journal import Journal, file_name
+from topics.storage.journal_reader import PROOF, QUARANTINE, Damage
 
 FRAME = HEADER_BYTES + len(b"payload")
 
@@ -39,12 +39,6 @@ def quarantined(directory: Path) -> list[bytes]:
 
 
 # --- the good case ------------------------------------------------------------------------------------------
-
-
-def test_an_empty_directory(tmp_path: Path) -> None:
-    reader, items = scan(tmp_path, start=7)
-    assert items == []
-    assert (reader.end, reader.size, reader.cut, reader.files()) == (7, 1, None, [])
 
 
 def test_frames_come_back_in_order_across_files(tmp_path: Path) -> None:
@@ -77,14 +71,6 @@ def test_start_leaves_out_what_lies_before(tmp_path: Path) -> None:
     assert seqs(scan(tmp_path, start=5 * FRAME)[1]) == []
 
 
-def test_strangers_in_the_directory_are_left_alone(tmp_path: Path) -> None:
-    write(tmp_path, 1)
-    for name in ("7.journal", "²².journal", "x.journal", file_name(5) + ".tmp"):
-        (tmp_path / name).write_bytes(b"?")
-    assert seqs(scan(tmp_path)[1]) == [1]
-    assert (tmp_path / "7.journal").exists()
-
-
 # --- torn tails ---------------------------------------------------------------------------------------------
 
 
@@ -113,13 +99,6 @@ def test_without_proof_later_frames_fall_with_the_first_bad_one(tmp_path: Path) 
     assert reader.end == 2 * FRAME
     assert [(f.base, f.end) for f in reader.files()] == [(0, 2 * FRAME)]
     assert sorted(len(tail) for tail in quarantined(tmp_path)) == [2 * FRAME, 2 * FRAME]
-
-
-def test_a_sync_up_to_the_bad_frame_is_no_proof(tmp_path: Path) -> None:
-    write(tmp_path, 4, synced_after=(2,))
-    (path,) = journal_files(tmp_path)
-    flip(path, in_file(2 * FRAME))
-    assert seqs(scan(tmp_path, proven=2 * FRAME)[1]) == [1, 2]
 
 
 def test_zeros_at_the_end_are_cut_without_a_copy(tmp_path: Path) -> None:
@@ -175,29 +154,6 @@ def test_a_cut_that_was_interrupted_is_finished(tmp_path: Path) -> None:
     assert reader.end == FRAME
 
 
-def test_a_second_tear_in_the_same_place_keeps_both_copies(tmp_path: Path) -> None:
-    write(tmp_path, 1)
-    (path,) = journal_files(tmp_path)
-    intact = path.read_bytes()
-    for tail in (b"first tear", b"second tear", b"second tear"):
-        path.write_bytes(intact + tail)
-        scan(tmp_path)
-    assert sorted(quarantined(tmp_path)) == [b"first tear", b"second tear"]
-
-
-def test_appends_go_on_after_a_cut(tmp_path: Path) -> None:
-    write(tmp_path, 3)
-    (path,) = journal_files(tmp_path)
-    path.write_bytes(path.read_bytes()[:-1])
-    reader, _ = scan(tmp_path)
-    journal = Journal(FS, str(tmp_path), reader.files(), reader.end)
-    append(journal, 30)
-    journal.close()
-    reader, items = scan(tmp_path)
-    assert seqs(items) == [1, 2, 30]
-    assert reader.cut is None
-
-
 # --- interior damage ----------------------------------------------------------------------------------------
 
 
@@ -238,16 +194,6 @@ def test_neighbours_that_are_both_rotten_are_announced_one_by_one(tmp_path: Path
     found = [item.header.first_seq for item in items if isinstance(item, Damage) and item.header]
     assert found == [2, 3]
     assert seqs(items) == [1, "damage", "damage", 4, 5]
-
-
-def test_a_rotten_payload_behind_a_rotten_header_is_announced_too(tmp_path: Path) -> None:
-    write(tmp_path, 5, synced_after=(4,))
-    (path,) = journal_files(tmp_path)
-    flip(path, in_file(FRAME))
-    flip(path, in_file(2 * FRAME) + HEADER_BYTES)
-    _, items = scan(tmp_path)
-    assert seqs(items) == [1, "damage", "damage", 4, 5]
-    assert [item.header and item.header.first_seq for item in items if isinstance(item, Damage)] == [None, 3]
 
 
 def test_proof_may_come_from_a_later_file(tmp_path: Path) -> None:
@@ -397,15 +343,6 @@ def test_a_rotten_file_header_costs_nothing(tmp_path: Path, index: int) -> None:
     assert reader.end == end
 
 
-def test_a_rotten_header_of_the_only_file_left(tmp_path: Path) -> None:
-    write(tmp_path, 4, rotate_after=(2,))
-    first, second = journal_files(tmp_path)
-    first.unlink()
-    flip(second, 17)
-    _, items = scan(tmp_path, start=3 * FRAME)
-    assert seqs(items) == [4]
-
-
 @pytest.mark.parametrize("size", [0, 5, FILE_HEADER_BYTES])
 def test_a_new_file_whose_header_never_reached_the_disk(tmp_path: Path, size: int) -> None:
     end = write(tmp_path, 2)
@@ -419,14 +356,6 @@ def test_a_new_file_whose_header_never_reached_the_disk(tmp_path: Path, size: in
     assert seqs(scan(tmp_path)[1]) == [1, 2, 3]
 
 
-def test_what_a_failed_write_left_is_not_taken_for_damage(tmp_path: Path) -> None:
-    """The next file begins where the last whole frame ended."""
-    write(tmp_path, 4, synced_after=(3,), rotate_after=(2,))
-    first, _ = journal_files(tmp_path)
-    first.write_bytes(first.read_bytes() + b"half a fra")
-    assert seqs(scan(tmp_path)[1]) == [1, 2, 3, 4]
-
-
 def test_a_missing_file_is_damage_when_it_had_been_synced(tmp_path: Path) -> None:
     write(tmp_path, 6, synced_after=(4,), rotate_after=(2, 4))
     journal_files(tmp_path)[1].unlink()
@@ -435,41 +364,3 @@ def test_a_missing_file_is_damage_when_it_had_been_synced(tmp_path: Path) -> Non
     assert items[2] == Damage(2 * FRAME, 4 * FRAME, None, may_adopt=True)
     assert reader.damaged_bytes == 2 * FRAME
     assert seqs(scan(tmp_path)[1]) == seqs(items)
-
-
-def test_a_missing_file_ends_the_journal_when_nothing_was_promised(tmp_path: Path) -> None:
-    write(tmp_path, 6, rotate_after=(2, 4))
-    first, second, third = journal_files(tmp_path)
-    second.unlink()
-    reader, items = scan(tmp_path)
-    assert seqs(items) == [1, 2]
-    assert reader.cut == 2 * FRAME
-    assert not third.exists()
-    assert first.stat().st_size == in_file(2 * FRAME)
-    assert len(quarantined(tmp_path)) == 1
-
-
-def test_only_the_wanted_part_of_a_gap_is_announced(tmp_path: Path) -> None:
-    write(tmp_path, 6, synced_after=(4,), rotate_after=(2, 4))
-    journal_files(tmp_path)[1].unlink()
-    _, items = scan(tmp_path, start=3 * FRAME)
-    assert items[0] == Damage(3 * FRAME, 4 * FRAME, None, may_adopt=True)
-    assert seqs(scan(tmp_path, start=4 * FRAME)[1]) == [5, 6]
-
-
-def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, 1)
-    newer = tmp_path / file_name(FRAME)
-    newer.write_bytes(in_other_format(encode_file_header(FRAME)) + b"frames of tomorrow")
-    before = content(tmp_path)
-    with pytest.raises(ForeignFile, match="reads only format"):
-        JournalReader(FS, str(tmp_path), start=0, proven=0)
-    assert content(tmp_path) == before
-
-
-def test_a_renamed_file_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, 1)
-    (path,) = journal_files(tmp_path)
-    path.rename(tmp_path / file_name(77))
-    with pytest.raises(ForeignFile, match="renamed"):
-        JournalReader(FS, str(tmp_path), start=0, proven=0)

@@ -7,14 +7,12 @@ import errno
 import itertools
 import os
 import select
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from topics.storage import kernel_syncs
 from topics.storage.kernel_syncs import KernelSyncs
 
 
@@ -45,23 +43,6 @@ def test_each_who_waits_is_told_once(syncs: KernelSyncs, tmp_path: Path) -> None
     assert told == [None] * 100
     syncs.finish()
     assert len(told) == 100
-
-
-def test_more_than_are_asked_for_at_a_time_are_told(
-    syncs: KernelSyncs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is done is signalled once: whoever is not told then would wait in vain."""
-    told: list[BaseException | None] = []
-    monkeypatch.setattr(kernel_syncs, "_MOST", 2)
-    with open(tmp_path / "file", "wb", buffering=0) as file:
-        for _ in range(5):
-            file.write(b"x")
-            syncs.start(file.fileno(), told.append)
-        # With luck, all of them are done by now.
-        os.fsync(file.fileno())
-        time.sleep(0.2)
-        wait(syncs, told, 5)
-    assert told == [None] * 5
 
 
 def test_what_cannot_be_synced_is_told(syncs: KernelSyncs) -> None:

@@ -104,27 +104,6 @@ def test_another_process_finds_it(tmp_path: Path) -> None:
     again.close()
 
 
-def test_room_that_is_given_is_free_for_others() -> None:
-    disk, reserve = full_disk()
-    assert disk.free_bytes() == 0
-    assert reserve.give(100)
-    assert disk.free_bytes() == 64 * KIB - reserve.size >= 100
-    assert reserve.is_needed
-
-
-def test_what_is_kept_is_not_given() -> None:
-    _, reserve = full_disk()
-    assert not reserve.give(33 * KIB, keep=reserve.half)
-    assert reserve.size == 64 * KIB
-    while reserve.give(KIB, keep=reserve.half):
-        pass
-    assert 32 * KIB <= reserve.size < 33 * KIB
-    while reserve.give(KIB):
-        pass
-    assert reserve.size < KIB
-    assert not reserve.give(64 * KIB)
-
-
 def test_it_is_given_in_pieces_so_that_not_every_frame_asks() -> None:
     _, reserve = full_disk(made=MIB)
     assert reserve.give(1)
@@ -162,11 +141,6 @@ def test_room_is_found_when_there_is_enough_and_it_can_be_had() -> None:
     assert (reserve.size, disk.free_bytes()) == (0, 1000)
 
 
-def test_how_much_is_enough() -> None:
-    assert enough_bytes(24 * MIB) == 24 * MIB // 16
-    assert enough_bytes(1 << 40) == 16 * MIB
-
-
 def test_a_start_gets_a_little() -> None:
     disk, reserve = full_disk(made=MIB)
     reserve.let_start()
@@ -174,12 +148,6 @@ def test_a_start_gets_a_little() -> None:
     disk, reserve = full_disk(leaving=2 * MIB)
     reserve.let_start()
     assert not reserve.is_needed
-
-
-def test_a_start_with_plenty_of_room_tries_nothing(tmp_path: Path) -> None:
-    for free in (64 * MIB, 64 * MIB - 1):
-        Reserve(CountedDisk(free), str(tmp_path)).let_start()
-        assert (tmp_path / FILE_NAME).exists() is (free < 64 * MIB)
 
 
 def test_a_start_needs_less_than_writes_do() -> None:

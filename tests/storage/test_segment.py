@@ -12,9 +12,9 @@ import pytest
 
 from tests.storage.cold_tier import write_segment
 from tests.storage.support import FS, FullDisk, NotedDisk, columns
-from tests.support.damage import flip, give_other_format
+from tests.support.damage import flip
 from topics.storage.columns import Columns
-from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat, checksum
+from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.segment import (
     ALIGNMENT,
@@ -82,30 +82,6 @@ def test_round_trip(tmp_path: Path, count: int, full: bool) -> None:
     segment.close()
 
 
-@pytest.mark.parametrize("name", ["meta_lens", "node_codes", "tag_codes", "hops"])
-def test_each_optional_column_alone(tmp_path: Path, name: str) -> None:
-    full, run = columns(6, full=True), columns(6)
-    setattr(run, name, getattr(full, name))
-    if name == "node_codes":
-        run.nodes = full.nodes
-    if name == "tag_codes":
-        run.tags = full.tags
-    segment = opened(write(tmp_path, (1, run, None)))
-    segment.verify(segment.entries[0])
-    assert_same(segment.columns(segment.entries[0]), run)
-    segment.close()
-
-
-def test_rows_may_be_any_buffer(tmp_path: Path) -> None:
-    run = columns(3)
-    rows = bytes(run.rows)
-    for buffer in (bytearray(rows), memoryview(rows)):
-        run.rows = buffer
-        segment = opened(write(tmp_path, (1, run, None)))
-        assert bytes(segment.columns(segment.entries[0]).rows) == rows
-        segment.close()
-
-
 def test_packed_runs_of_several_topics(tmp_path: Path) -> None:
     runs = [(1, columns(3)), (1, columns(5, base=4, full=True)), (2, columns(1, full=True)), (9, columns(2))]
     dead = np.array([0, 1, 0, 0, 1], np.uint8)
@@ -150,30 +126,6 @@ def test_tags_are_sorted_and_lead_to_their_records(tmp_path: Path) -> None:
     segment.close()
 
 
-def test_tags_are_sorted_by_their_bytes(tmp_path: Path) -> None:
-    run = columns(3)
-    # In UTF-16 the last two would trade places.
-    run.tags = ["\U0001f600", "\uff5e", "z"]
-    run.tag_codes = np.array([1, 2, 3], np.uint32)
-    segment = opened(write(tmp_path, (1, run, None)))
-    assert segment.columns(segment.entries[0]).tags == ["z", "\uff5e", "\U0001f600"]
-    segment.close()
-
-
-def test_a_run_without_tags_has_no_postings(tmp_path: Path) -> None:
-    segment = opened(write(tmp_path, (1, columns(2), None)))
-    with pytest.raises(SegmentDamaged, match="no column tag_order"):
-        segment.tagged(segment.entries[0], 1)
-    segment.close()
-
-
-def test_columns_outlive_a_closed_segment(tmp_path: Path) -> None:
-    segment = opened(write(tmp_path, (1, columns(4), None)))
-    found = segment.columns(segment.entries[0])
-    segment.close()
-    assert_same(found, columns(4))
-
-
 def test_it_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
     disk = NotedDisk()
     writer = SegmentWriter(1)
@@ -213,15 +165,6 @@ def test_flips_change_one_byte_each_and_no_checksum(tmp_path: Path) -> None:
     changed = [at for at in range(len(before)) if before[at] != after[at]]
     assert changed == [entry.flags_at + i for i in (0, 1, 4, 5)]
     again.close()
-
-
-def test_nothing_to_flip(tmp_path: Path) -> None:
-    path = write(tmp_path, (1, columns(2), None))
-    before = path.read_bytes()
-    segment = opened(path)
-    segment.flip(segment.entries[0], np.array([], np.uint32))
-    assert path.read_bytes() == before
-    segment.close()
 
 
 def test_a_wrong_index_does_not_reach_other_columns(tmp_path: Path) -> None:
@@ -317,22 +260,6 @@ def test_a_file_cut_short(tmp_path: Path) -> None:
             opened(path)
     path.write_bytes(data + b"\0")
     with pytest.raises(SegmentDamaged):
-        opened(path)
-
-
-def test_a_damaged_file_is_closed_again(tmp_path: Path) -> None:
-    path = tmp_path / file_name(1)
-    path.write_bytes(b"")
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(SegmentDamaged, match="too short"):
-        opened(path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_another_version_is_refused_not_called_damaged(tmp_path: Path) -> None:
-    path = write(tmp_path, (1, columns(3), None))
-    give_other_format(path)
-    with pytest.raises(OtherFormat):
         opened(path)
 
 

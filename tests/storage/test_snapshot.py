@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.storage.support import FS, NotedDisk
-from tests.support.damage import flip, in_other_format
+from tests.support.damage import flip
 from topics.storage import fileheader
-from topics.storage.fileheader import OtherFormat
 from topics.storage.filesystem import File
 from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name
 
@@ -20,11 +19,6 @@ def write(directory: Path, *bodies: bytes) -> None:
     kept = store(directory)
     for body in bodies:
         kept.write(body)
-
-
-def test_round_trip() -> None:
-    assert decode(b"".join(encode(b"body"))) == b"body"
-    assert decode(b"".join(encode(b""))) == b""
 
 
 def test_every_byte_is_covered() -> None:
@@ -42,22 +36,11 @@ def test_a_length_that_lies_is_damage() -> None:
     assert decode(fileheader.encode(MAGIC, 3, b"body") + b"body") is None
 
 
-def test_another_version_is_refused() -> None:
-    with pytest.raises(OtherFormat):
-        decode(in_other_format(b"".join(encode(b"body")), b"body"))
-
-
 def test_the_two_newest_are_kept(tmp_path: Path) -> None:
     assert list(store(tmp_path).newest_first()) == []
     write(tmp_path, b"one", b"two", b"three")
     assert FS.list(str(tmp_path)) == [file_name(2), file_name(3)]
     assert list(store(tmp_path).newest_first()) == [b"three", b"two"]
-
-
-def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
-    write(tmp_path, b"one", b"two")
-    write(tmp_path, b"three")
-    assert FS.list(str(tmp_path)) == [file_name(2), file_name(3)]
 
 
 def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
@@ -126,32 +109,12 @@ def test_one_that_cannot_be_read_at_all_is_missed_too(
     assert found.is_short
 
 
-def test_leftovers_and_strangers_are_ignored(tmp_path: Path) -> None:
-    write(tmp_path, b"one")
-    for name in (file_name(9) + ".tmp", "7.snapshot", "notes.txt"):
-        (tmp_path / name).write_bytes(b"?")
-    assert list(store(tmp_path).newest_first()) == [b"one"]
-
-
 def test_it_is_durable_before_the_old_one_goes(tmp_path: Path) -> None:
     write(tmp_path, b"one", b"two")
     disk = NotedDisk()
     SnapshotStore(disk, str(tmp_path)).write(b"three")
     assert [note[0] for note in disk.notes] == ["create", "write", "sync", "rename", "sync_dir", "remove"]
     assert disk.notes[-1] == ("remove", file_name(1))
-
-
-def test_no_more_count_than_are_kept(tmp_path: Path) -> None:
-    for number in range(1, 4):
-        (tmp_path / file_name(number)).write_bytes(b"".join(encode(b"%d" % number)))
-    assert store(tmp_path).newest() == {3: b"3", 2: b"2"}
-
-
-def test_nothing_is_remembered_of_those_that_are_gone(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    for number in range(9):
-        kept.write(b"%d" % number)
-        assert len({*kept._intact, *kept._damaged}) <= 2
 
 
 def test_how_large_the_newest_is(tmp_path: Path) -> None:

@@ -59,13 +59,3 @@ def test_the_lock_is_a_real_one(tmp_path: Path) -> None:
     with pytest.raises(LockHeld):
         Filesystem().lock(path)
     disk.unlock(mine)
-
-
-def test_what_has_no_lock_is_where_it_is(tmp_path: Path) -> None:
-    disk, other = UntouchedDisk(), tmp_path / "other"
-    other.mkdir()
-    assert disk.is_at(NO_LOCK, str(tmp_path))
-    held = disk.lock_dir(str(tmp_path))
-    assert disk.is_at(held, str(tmp_path))
-    assert not disk.is_at(held, str(other))
-    disk.unlock(held)

@@ -79,27 +79,6 @@ def test_an_operation_of_several_frames_goes_whole(tmp_path: Path) -> None:
     assert [(frame.kind, frame.first_seq) for frame in frames(tmp_path)] == [(Kind.APPEND, 2)]
 
 
-@pytest.mark.parametrize("voided", [0, 1])
-def test_of_frames_that_are_alike_only_the_one_in_the_range_goes(tmp_path: Path, voided: int) -> None:
-    journal = new_journal(tmp_path)
-    ranges = [write(journal, 1)]
-    append(journal, 2)
-    ranges.append(write(journal, 1))
-    void_frames(journal, [ranges[voided]])
-    journal.close()
-    left = ranges[1 - voided][0]
-    assert [found.position for found in frames(tmp_path) if found.first_seq == 1] == [left]
-
-
-def test_ranges_may_come_in_any_order_and_be_empty(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    ranges = [write(journal, seq) for seq in (1, 2, 3, 4)]
-    nothing = (ranges[1][0], ranges[1][0])
-    void_frames(journal, [ranges[3], nothing, ranges[0]])
-    journal.close()
-    assert found_seqs(tmp_path) == [2, 3]
-
-
 def test_across_files_and_with_the_heads_that_speak_of_it(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
     append(journal, 1)
@@ -119,38 +98,11 @@ def test_across_files_and_with_the_heads_that_speak_of_it(tmp_path: Path) -> Non
     assert sum(frame.kind == Kind.HEADS for frame in kept) == 1
 
 
-def test_a_refused_write_leaves_nothing_behind_the_last_frame(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    append(journal, 1)
-    (path,) = journal_files(tmp_path)
-    size = path.stat().st_size
-    with path.open("ab") as file:
-        file.write(b"half a frame")
-    journal.cut_back()
-    assert path.stat().st_size == size
-    append(journal, 2)
-    journal.close()
-    assert found_seqs(tmp_path) == [1, 2]
-
-
 class NoRoom(type(FS)):  # type: ignore[misc]
     """No file can be begun; one that is there can be written to."""
 
     def create(self, path: str) -> File:
         raise OSError(28, "No space left on device", path)
-
-
-def test_without_room_a_process_goes_on_in_the_last_file(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    append(journal, 1)
-    end = journal.position
-    journal.close()
-    again = Journal(NoRoom(), str(tmp_path), [JournalFile(0, end)], end)
-    append(again, 2)
-    sync(again)
-    again.close()
-    assert len(journal_files(tmp_path)) == 1
-    assert found_seqs(tmp_path) == [1, 2]
 
 
 def test_without_room_and_without_a_file_there_is_no_start(tmp_path: Path) -> None:

@@ -29,57 +29,6 @@ def told(lab: Lab, name: str = "a") -> list[tuple[int, int, str]]:
     return [(first, last, ledger.KIND_NAMES[kind]) for first, last, kind in missing_ranges(lab.topic(name))]
 
 
-def test_a_topic_that_lost_nothing_has_nothing_to_tell(lab: Lab) -> None:
-    lab.write_each("a", 5)
-    assert told(lab) == []
-
-
-@pytest.mark.parametrize("sealed", [False, True])
-def test_deletions_above_the_floor_are_told(lab: Lab, sealed: bool) -> None:
-    for tag in "xxyyxxyxyy":
-        lab.write("a", {"data": 0, "tag": tag})
-    if sealed:
-        lab.checkpoint(everything=True)
-    lab.delete("a", match="y")
-    expected = [(3, 4, "deleted"), (7, 7, "deleted"), (9, 10, "deleted")]
-    assert told(lab) == expected
-    lab.checkpoint(everything=True)
-    lab.checkpoint()
-    lab.restart()
-    assert told(lab) == expected
-
-
-def test_a_run_without_a_live_record_is_told(lab: Lab) -> None:
-    lab.write_each("a", 4)
-    for _ in range(4):
-        lab.write("a", {"data": 0, "tag": "y"})
-    lab.write_each("a", 4)
-    lab.checkpoint(everything=True)
-    lab.delete("a", match="y")
-    assert told(lab) == [(5, 8, "deleted")]
-
-
-def test_caps_and_ttl_and_deletes_are_told_apart_below_the_floor(lab: Lab) -> None:
-    lab.put("a", cap_records=6, ttl_ms=1000)
-    for index in range(8):
-        lab.write("a", {"data": 0, "tag": "y" if index == 3 else "x"})
-    lab.delete("a", match="y")
-    lab.clock.advance(1001)
-    lab.write("a", 0)
-    assert told(lab) == [(1, 2, "cap"), (3, 3, "ttl"), (4, 4, "deleted"), (5, 8, "ttl")]
-
-
-def test_holes_are_told_as_lost(lab: Lab) -> None:
-    lab.write_each("a", 12)
-    lab.checkpoint(everything=True)
-    lab.engine.store.close()
-    flip(lab.segment_files()[1], 40)
-    assert lab.seqs("a") == [1, 2, 3, 4, 9, 10, 11, 12]
-    assert told(lab) == [(5, 8, "lost")]
-    lab.delete("a", before=11)
-    assert told(lab) == [(1, 4, "deleted"), (5, 8, "lost"), (9, 10, "deleted")]
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_every_seq_is_readable_or_accounted_for(make_lab: Callable[..., Lab], seed: int) -> None:
     rng = random.Random(seed)
@@ -230,13 +179,6 @@ def test_a_hole_where_a_run_was_emptied_is_counted_once(lab: Lab) -> None:
     topic.note_hole(5, 5, ledger.LOST, interior=True)
     for count in (1, 2, 3, 5):
         assert buckets(lab, "a", count) == brute_buckets(lab, "a", count)
-
-
-def test_an_empty_topic_has_no_buckets(lab: Lab) -> None:
-    lab.put("a")
-    assert buckets(lab, "a", 10) == []
-    lab.write("a", 1)
-    assert buckets(lab, "a", 10) == [(1, 1, 1, 0, 0, 0, 0, 0)]
 
 
 def alternating(lab: Lab, count: int) -> None:

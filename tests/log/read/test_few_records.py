@@ -87,16 +87,6 @@ def test_many_are_asked_of_the_columns() -> None:
     assert few_records(run, 1, FEW + 1, UNLIMITED) is not None
 
 
-def test_deleted_ones_are_left_to_the_columns() -> None:
-    run = run_of(1, [b"1", b"2", b"3", b"4"])
-    run.delete(np.array([2]), 1)
-    assert few_records(run, 0, 3, UNLIMITED) is None
-    for start, stop, data in ((0, 2, [b"1", b"2"]), (3, 4, [b"4"])):
-        found = few_records(run, start, stop, UNLIMITED)
-        assert found is not None
-        assert found.data == data
-
-
 @pytest.mark.parametrize("start", [0, 1])
 def test_rows_of_more_bytes_are_left_to_the_columns(start: int) -> None:
     run = run_of(1, [b"1", b"2222"])
@@ -104,9 +94,3 @@ def test_rows_of_more_bytes_are_left_to_the_columns(start: int) -> None:
     row_bytes = run.hot.ends[1] - (run.hot.ends[0] if start else 0)
     assert few_records(run, start, 2, row_bytes) is not None
     assert few_records(run, start, 2, row_bytes - 1) is None
-
-
-def test_a_run_that_is_not_in_memory_is_left_to_the_columns() -> None:
-    run = run_of(1, [b"1"])
-    run.leave_memory()
-    assert few_records(run, 0, 1, UNLIMITED) is None

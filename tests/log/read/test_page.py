@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.log.harness import T0, Lab, records, seqs
-from topics.log.read.render import STORED, Shape
+from tests.log.harness import Lab, records, seqs
 
 # Runs of four: seqs cross from one digit to two inside the third, and one record is larger than most budgets.
 SIZES = [3, 2, 5, 3, 2, 90, 2, 3, 4, 2, 7, 3, 3]
@@ -47,14 +46,6 @@ def test_a_page_holds_what_fits(make_lab: Callable[..., Lab], deleted: list[int]
                 assert set(alive).isdisjoint(set(range(from_seq + 1, page.next_from_seq + 1)) - {*found})
 
 
-def test_own_records_are_crossed_in_one_call(lab: Lab) -> None:
-    for _ in range(12):
-        lab.write("t", *range(100), node="quay-1")
-    lab.checkpoint(everything=True)
-    page = lab.diff("t", limit=5, nodes=frozenset(["quay-1"]))
-    assert (page.rows, page.next_from_seq, page.caught_up) == (b"", 1200, True)
-
-
 def test_the_walk_stops_with_the_last_allowed_record(lab: Lab) -> None:
     for node in ("far", "far", "own"):
         lab.write("t", 0, node=node)
@@ -72,32 +63,6 @@ def test_the_budget_does_not_examine_what_it_refuses(lab: Lab) -> None:
     assert (page.next_from_seq, page.caught_up) == (2, False)
     page = lab.diff("t", 2, max_bytes=1)
     assert seqs(page) == [3], "one over-sized record is delivered alone"
-
-
-def test_rows_come_back_as_they_were_written(lab: Lab) -> None:
-    lab.write("t", {"data": '","meta":{"x":1}}', "meta": {"data": "}"}, "tag": "t", "node": "n"})
-    for _ in range(2):
-        (record,) = records(lab.diff("t"))
-        assert record == {
-            "$seq": 1,
-            "$ts": T0,
-            "$node": "n",
-            "data": '","meta":{"x":1}}',
-            "meta": {"data": "}"},
-        }
-        lab.checkpoint(everything=True)
-
-
-@pytest.mark.parametrize("sealed", [False, True])
-def test_a_page_has_the_shape_that_was_asked_for(lab: Lab, sealed: bool) -> None:
-    lab.write("t", {"data": 1, "tag": "x", "meta": {"m": 1}}, {"data": 2})
-    if sealed:
-        lab.checkpoint(everything=True)
-    plain, without, tagged = (lab.diff("t", shape=s) for s in (STORED, Shape(meta=False), Shape(tags=True)))
-    assert [record.get("meta") for record in records(plain)] == [{"m": 1}, None]
-    assert [record.get("meta") for record in records(without)] == [None, None]
-    assert [record.get("$tag") for record in records(tagged)] == ["x", None]
-    assert ["$tag" in record for record in records(plain)] == [False, False]
 
 
 def test_a_page_goes_no_further_than_it_was_asked_to(lab: Lab) -> None:

@@ -98,10 +98,3 @@ def test_what_is_gathered_ends_where_the_stretch_does_and_fits_the_budget() -> N
     assert gather_alive(hot, dead, 0, 3, 3, size - 1) is None
     dead[1] = 1
     assert gather_alive(hot, dead, 0, 3, 3, 10**9) is None
-
-
-def test_nothing_is_gathered_of_nothing() -> None:
-    hot = HotColumns(1)
-    hot.extend(rows_of([b"1"], 1, 7))
-    assert gather(hot.view(), np.empty(0, np.int64), STORED) == b""
-    assert gather(hot.view(), np.empty(0, np.int64), Shape(data=False)) == b""

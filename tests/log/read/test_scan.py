@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab, records
-from tests.support.appending import append, body_of
 from tests.support.damage import flip
 from topics.core.errors import ApiError
 from topics.log.read import scan as scanning
-from topics.log.read.filter import TagMatch, parse_match
+from topics.log.read.filter import parse_match
 from topics.log.read.render import Shape
 from topics.log.read.scan import Piece, Scan, ScanRequest
 
@@ -141,33 +140,12 @@ def test_rows_and_gaps_are_those_of_diff_whatever_has_happened(
 # --- bounds and filters -----------------------------------------------------------------------------------
 
 
-def test_a_range_excludes_its_begin_and_includes_its_end(lab: Lab) -> None:
-    lab.write_each("a", 10)
-    scan = start(lab, from_seq=3, to_seq=7)
-    assert seqs(pieces(scan)) == [4, 5, 6, 7]
-    assert (scan.position, scan.caught_up, scan.scanned) == (7, False, 4)
-
-
-@pytest.mark.parametrize(("from_seq", "to_seq"), [(3, 3), (5, 3)])
-def test_an_empty_range_examines_nothing(lab: Lab, from_seq: int, to_seq: int) -> None:
-    lab.write_each("a", 10)
-    scan = start(lab, from_seq=from_seq, to_seq=to_seq)
-    assert pieces(scan) == []
-    assert (scan.position, scan.scanned) == (from_seq, 0)
-
-
 def test_a_scan_ends_at_the_head_it_began_with(lab: Lab) -> None:
     lab.write_each("a", 3)
     scan = start(lab)
     lab.write_each("a", 2)
     assert seqs(pieces(scan)) == [1, 2, 3]
     assert scan.position == 3
-
-
-def test_records_above_the_visible_head_are_not_read(lab: Lab) -> None:
-    lab.write_each("a", 2)
-    append(lab.engine, "a", body_of(3), lambda _: None, lambda _: None)
-    assert seqs(pieces(start(lab))) == [1, 2]
 
 
 def test_max_records_stops_at_the_last_record_it_delivers(lab: Lab) -> None:
@@ -179,13 +157,6 @@ def test_max_records_stops_at_the_last_record_it_delivers(lab: Lab) -> None:
     assert (scan.position, scan.caught_up) == (3, False)
     scan = start(lab, max_records=5)
     assert seqs(pieces(scan)) == [1, 3, 4, 5, 6]
-
-
-def test_own_nodes_are_left_out_unless_the_topic_says_otherwise(lab: Lab) -> None:
-    lab.write("a", {"data": 1, "node": "n"}, {"data": 2}, {"data": 3, "node": "m"})
-    assert seqs(pieces(start(lab, nodes=frozenset({"n", "m"})))) == [2]
-    lab.put("a", dedupe_node=False)
-    assert seqs(pieces(start(lab, nodes=frozenset({"n", "m"})))) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -200,11 +171,6 @@ def test_tags_select(lab: Lab, match: str, expected: list[int], sealed: bool) ->
     scan = start(lab, match=parse_match(match))
     assert seqs(pieces(scan)) == expected
     assert scan.caught_up
-
-
-def test_a_tag_filter_over_records_without_tags_finds_nothing(lab: Lab) -> None:
-    lab.write_each("a", 3)
-    assert seqs(pieces(start(lab, match=TagMatch("x", False)))) == []
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -248,13 +214,6 @@ def test_a_step_opens_no_run_of_which_it_takes_nothing(
     assert opened == [1, 5]
 
 
-def test_only_the_columns_asked_for_are_built(lab: Lab) -> None:
-    lab.write("a", {"data": {"k": 1}, "tag": "x"})
-    scan = start(lab, columns=("seq", "tag"))
-    assert scan.schema.names == ["seq", "tag"]
-    assert rows(pieces(scan)) == [{"seq": 1, "tag": "x"}]
-
-
 def test_the_columns_have_the_same_types_with_and_without_values(lab: Lab) -> None:
     lab.write("a", 1)
     lab.write("a", {"data": 1, "tag": "x", "node": "n", "meta": {}})
@@ -282,32 +241,6 @@ def test_a_gap_is_cut_to_the_range_so_that_neighbouring_scans_add_up(lab: Lab) -
     found = pieces(second)
     assert gaps(found) == [(6, 8, "cap")]
     assert seqs(found) == [9, 10]
-
-
-def test_a_cursor_of_another_instance_starts_over(lab: Lab) -> None:
-    lab.write_each("a", 3)
-    epoch = lab.topic("a").id
-    lab.drop("a")
-    lab.write_each("a", 2)
-    found = pieces(start(lab, from_seq=2, epoch=epoch))
-    assert gaps(found) == [(1, 0, "recreated")]
-    assert seqs(found) == [1, 2]
-    found = pieces(start(lab, from_seq=9))
-    assert gaps(found) == [(1, 0, "recreated")]
-    assert seqs(found) == [1, 2]
-
-
-def test_what_retention_takes_during_a_scan_is_announced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
-    lab.write_each("a", 10)
-    scan = start(lab)
-    first = scan.step()
-    assert first is not None
-    assert seqs([first]) == [1, 2]
-    lab.put("a", cap_records=3)
-    rest = pieces(scan)
-    assert gaps(rest) == [(3, 7, "cap")]
-    assert seqs(rest) == [8, 9, 10]
 
 
 def test_what_age_takes_during_a_scan_is_announced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,17 +271,6 @@ def test_starting_over_is_announced_once(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert seqs([piece for piece in found if piece is not None]) == [1, 2, 3, 4, 5]
 
 
-def test_what_is_deleted_during_a_scan_is_gone_in_silence(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
-    lab.write_each("a", 6)
-    scan = start(lab)
-    scan.step()
-    lab.delete("a", before=6)
-    rest = pieces(scan)
-    assert gaps(rest) == []
-    assert seqs(rest) == [6]
-
-
 def test_a_scan_of_a_topic_that_is_deleted_meanwhile_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
     lab.write_each("a", 6)
@@ -358,13 +280,6 @@ def test_a_scan_of_a_topic_that_is_deleted_meanwhile_fails(lab: Lab, monkeypatch
     with pytest.raises(ApiError) as refusal:
         scan.step()
     assert refusal.value.code == "topic_not_found"
-
-
-def test_a_scan_that_ends_where_it_begins_announces_nothing(lab: Lab) -> None:
-    lab.put("a", cap_records=2)
-    lab.write_each("a", 6)
-    scan = start(lab, from_seq=3, to_seq=3)
-    assert (scan.step(), scan.finished, scan.position) == (None, True, 3)
 
 
 def test_a_step_without_records_or_gaps_tells_nothing(lab: Lab) -> None:
@@ -390,17 +305,3 @@ def test_records_that_fill_a_scan_to_the_last_of_a_run_end_it_there(lab: Lab) ->
     assert (seqs(pieces(scan)), scan.position) == ([1, 2, 3], 3)
     scan = start(lab, max_records=4)
     assert (seqs(pieces(scan)), scan.position) == ([1, 2, 3, 4], 4)
-
-
-def test_several_holes_are_announced_in_their_places(lab: Lab) -> None:
-    lab.write_each("a", 20)
-    lab.checkpoint(everything=True)
-    lab.engine.store.close()
-    damaged = lab.segment_files()
-    flip(damaged[1], 40)
-    flip(damaged[3], 40)
-    found = pieces(start(lab))
-    assert gaps(found) == [(5, 8, "cap"), (13, 16, "cap")]
-    assert seqs(found) == [*range(1, 5), *range(9, 13), *range(17, 21)]
-    before = [piece.batch.column("seq")[0].as_py() for piece in found if piece.tombstone is not None]
-    assert before == [9, 17]

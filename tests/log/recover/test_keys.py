@@ -11,7 +11,7 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.appending import Appended, append, body_of
-from topics.log.write.idempotency import CHUNK_KEYS, keys_kept_ms
+from topics.log.write.idempotency import keys_kept_ms
 from topics.storage.frame import Kind
 
 WINDOW_MS = 1000
@@ -109,31 +109,6 @@ def test_ephemeral_keys_go_with_their_records(lab: Lab, checkpoint: bool) -> Non
     assert lab.seqs("t") == [1, 3, 4]
 
 
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_topic_made_again_knows_no_keys(lab: Lab, checkpoint: bool) -> None:
-    lab.write("t", 1, key="a")
-    lab.drop("t")
-    lab.put("t", idempotency_window_ms=WINDOW_MS)
-    if checkpoint:
-        lab.checkpoint()
-    lab.restart()
-    assert not lab.write("t", 1, key="a").deduped
-
-
-def test_a_damaged_frame_takes_records_and_key_together(lab: Lab) -> None:
-    for number in range(3):
-        lab.write("t", number, key=str(number))
-    lab.stop()
-    victim = [frame for frame in lab.frames() if frame.kind == Kind.KEYED][1]
-    content = bytearray(victim.path.read_bytes())
-    content[victim.end - 8] ^= 1
-    victim.path.write_bytes(content)
-    lab.open()
-    assert lab.gaps("t") == [(2, 2, "cap")]
-    assert [lab.write("t", 0, key=str(number)).deduped for number in range(3)] == [True, False, True]
-    assert lab.seqs("t") == [1, 3, 4]
-
-
 def test_a_torn_frame_takes_records_and_key_together(lab: Lab, tmp_path: Path) -> None:
     lab.write("t", 1, key="a")
     lab.write("t", 2, 3, key="b")
@@ -147,23 +122,6 @@ def test_a_torn_frame_takes_records_and_key_together(lab: Lab, tmp_path: Path) -
         assert again.seqs("t") == [1]
         assert [again.write("t", 0, key=key).deduped for key in "ab"] == [True, False], cut
         again.kill()
-
-
-def test_many_single_writes_are_read_as_few(lab: Lab) -> None:
-    lab.put("t", idempotency_window_ms=10**9)
-    number = 3 * CHUNK_KEYS
-    for key in range(number):
-        lab.clock.advance(key % 3 == 0)
-        lab.write("t", key, key=str(key))
-    lab.restart()
-    assert lab.engine.keys.count == number
-    for key in range(0, number, 97):
-        assert told(lab.write("t", 0, key=str(key))) == (key + 1, key + 1, key + 1, 1)
-    lab.checkpoint()
-    lab.restart()
-    for key in range(0, number, 89):
-        assert told(lab.write("t", 0, key=str(key))) == (key + 1, key + 1, key + 1, 1)
-    assert lab.topic("t").head == number
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
@@ -218,10 +176,3 @@ def test_each_log_has_a_salt_of_its_own(make_lab: Callable[..., Lab], lab: Lab) 
     lab.write("t", 1, key="a")
     lab.restart()
     assert lab.write("t", 1, key="a").deduped
-
-
-def test_a_log_without_keys_says_nothing_of_them(lab: Lab) -> None:
-    lab.write("t", 1)
-    lab.checkpoint()
-    assert Kind.KEYED not in {frame.kind for frame in lab.frames()}
-    assert b"keys" not in lab.snapshot_files()[-1].read_bytes()

@@ -89,21 +89,6 @@ def test_damage_in_the_middle_is_a_hole_and_not_the_end(lab: Lab, place: str, in
     check_loss(lab, "t", acked=6)
 
 
-def test_damage_to_two_topics_at_once(lab: Lab) -> None:
-    for name in ("a", "b"):
-        lab.write_each(name, 2)
-    for name in ("a", "b"):
-        lab.write_each(name, 1)
-    lab.kill()
-    for victim in append_frames(lab)[-2:]:
-        flip(victim.path, victim.payload_at + 5)
-    lab.open()
-    for name in ("a", "b"):
-        assert lab.seqs(name) == [1, 2]
-        assert lab.gaps(name) == [(3, 3, "cap")]
-        check_loss(lab, name, acked=3)
-
-
 @pytest.mark.parametrize("place", ["header", "payload"])
 def test_a_topic_whose_creation_is_damaged_keeps_its_records(lab: Lab, place: str) -> None:
     lab.write_each("kept", 1)
@@ -164,20 +149,6 @@ def test_a_hole_inside_is_taken_in_when_the_cap_passes_it(lab: Lab) -> None:
     assert lab.gaps("t") == [(1, 4, "cap")]
 
 
-def test_a_hole_is_not_silenced_by_a_delete(lab: Lab) -> None:
-    lab.write_each("t", 6)
-    lab.kill()
-    victim = append_frames(lab)[2]
-    flip(victim.path, victim.payload_at + 5)
-    lab.open()
-    lab.delete("t", before=5)
-    for _ in range(2):
-        assert lab.lines("t") == (6, 5, 1)
-        assert lab.gaps("t") == [(3, 3, "cap")]
-        assert lab.seqs("t") == [5, 6]
-        lab.restart()
-
-
 def lose_power(lab: Lab) -> None:
     """Another boot, and of the journal only what had been synced."""
     journal = lab.engine.journal
@@ -186,64 +157,6 @@ def lose_power(lab: Lab) -> None:
     cut(lab.journal_files()[-1], FILE_HEADER_BYTES + max(synced - newest.base, 0))
     lab.disk.boot = b"boot-2"
     lab.open()
-
-
-@pytest.mark.parametrize("durability", ["disk", "memory", "ephemeral"])
-def test_power_loss_takes_an_unsynced_tail_and_announces_it(lab: Lab, durability: str) -> None:
-    lab.put("t", durability=durability)
-    lab.write_each("t", 3)
-    lab.engine.queue.sync_journal()
-    lab.write_each("t", 4)
-    lose_power(lab)
-    assert lab.seqs("t") == ([] if durability == "ephemeral" else [1, 2, 3])
-    check_loss(lab, "t", acked=7)
-
-
-def test_power_loss_in_the_first_life_of_a_server(lab: Lab) -> None:
-    """The page is then as old as the start, when nothing had been acknowledged yet."""
-    page = lab.directory / "witness"
-    as_it_began = page.read_bytes()
-    lab.put("t")
-    lab.write_each("t", 3)
-    synced = lab.engine.journal.synced
-    lab.kill()
-    page.write_bytes(as_it_began)
-    cut(lab.journal_files()[-1], FILE_HEADER_BYTES + synced)
-    lab.disk.boot = b"boot-2"
-    lab.open()
-    check_loss(lab, "t", acked=3)
-
-
-def test_power_loss_takes_nothing_that_was_synced(lab: Lab) -> None:
-    lab.put("t", durability="fsync")
-    lab.write_each("t", 7)
-    lab.delete("t", before=3)
-    before = lab.states()
-    lose_power(lab)
-    assert lab.states() == before, "the head of an fsync topic is exact"
-
-
-def test_power_loss_after_a_clean_stop_takes_nothing(lab: Lab) -> None:
-    lab.write_each("t", 7)
-    before = lab.states()
-    lab.stop()
-    lab.disk.boot = b"boot-2"
-    lab.open()
-    assert lab.states() == before
-
-
-def test_power_loss_right_after_recovery(lab: Lab) -> None:
-    """The hole the first recovery announced is still there after the second."""
-    lab.write_each("t", 3)
-    lose_power(lab)
-    head = lab.topic("t").head
-    gaps = lab.gaps("t")
-    assert head >= 3
-    lab.kill()
-    lab.disk.boot = b"boot-3"
-    lab.open()
-    assert lab.topic("t").head >= head
-    assert lab.gaps("t")[0][0] == gaps[0][0]
 
 
 def test_a_group_that_rots_takes_no_reservation_with_it(lab: Lab) -> None:

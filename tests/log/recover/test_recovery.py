@@ -30,29 +30,6 @@ def test_progress_follows_the_bytes_however_few_frames_they_are(make_lab: Callab
     assert all(following - one < 0.1 for one, following in pairwise(told))
 
 
-def with_two_snapshots(lab: Lab) -> None:
-    lab.put("t", cap_records=9)
-    for _ in range(2):
-        lab.write_each("t", 5, tag="x")
-        lab.delete("t", before=3)
-        lab.checkpoint()
-    lab.delete("t", before=4, match="x")
-    lab.write_each("t", 1)
-
-
-def test_a_damaged_snapshot_is_passed_over(lab: Lab) -> None:
-    with_two_snapshots(lab)
-    before = lab.states()
-    lab.kill()
-    newest = lab.snapshot_files()[-1]
-    flip(newest, newest.stat().st_size // 2)
-    lab.open()
-    assert lab.states() == before
-    lab.checkpoint()
-    lab.restart()
-    assert lab.states() == before
-
-
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_damaged_snapshot_is_replaced_soon(lab: Lab, index: int) -> None:
     for _ in range(3):
@@ -84,19 +61,6 @@ def test_a_number_that_comes_again_is_looked_for_in_the_right_tier(
     assert lab.segment_files()
     assert lab.seqs("t") == list(range(1, 10))
     assert lab.gaps("t") == []
-
-
-def test_recovery_says_that_it_is_over_when_it_is(lab: Lab) -> None:
-    """It runs on a thread of its own; metrics, which answer meanwhile, would let topics expire beside it."""
-    lab.write_each("t", 3)
-    lab.kill()
-    engine = Engine(lab.engine.settings, lab.disk, lab.clock)
-    told: list[tuple[float, bool]] = []
-    Recovery(engine, lambda progress: told.append((progress, engine.recovered))).run()
-    assert told[-1] == (1.0, False)
-    assert engine.recovered
-    engine.close(clean=True)
-    lab.open()
 
 
 def test_the_page_says_up_to_where_seqs_of_any_topic_are_reserved(lab: Lab) -> None:

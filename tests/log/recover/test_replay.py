@@ -7,45 +7,12 @@ import pytest
 from tests.flow.queues.lab import unexpected
 from tests.log.harness import T0, Lab, check_loss, gap
 from tests.support.appending import append, body_of
-from tests.support.damage import flip
 from topics.core.config import TopicConfig
 from topics.log.lifecycle import put_topic
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.replay import JournalReplay
-from topics.storage.frame import Frame, Kind
+from topics.storage.frame import Kind
 from topics.storage.journal_reader import read_frame
-
-
-def test_other_topics_are_not_disturbed_by_a_lossless_restart(lab: Lab) -> None:
-    for name in ("a", "b", "c"):
-        lab.write_each(name, 5)
-    before = lab.states()
-    for clean in (False, True, False):
-        lab.restart(clean=clean)
-        assert lab.states() == before
-
-
-def test_without_any_snapshot_a_complete_journal_is_enough(lab: Lab) -> None:
-    lab.write_each("t", 5, tag="x")
-    lab.checkpoint()
-    lab.delete("t", match="x")
-    lab.write_each("t", 1)
-    before = lab.states()
-    lab.kill()
-    for snapshot in lab.snapshot_files():
-        flip(snapshot, 40)
-    lab.open()
-    assert lab.states() == before
-
-
-def test_age_shown_before_a_restart_is_shown_after_it(lab: Lab) -> None:
-    lab.put("t", ttl_ms=100)
-    lab.write_each("t", 3)
-    lab.clock.advance(101)
-    assert gap(lab.diff("t")) == (1, 3, "ttl")
-    lab.clock.advance(-101)
-    lab.restart()
-    assert gap(lab.diff("t")) == (1, 3, "ttl")
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -131,16 +98,6 @@ def test_what_is_whole_is_not_counted_as_damage(lab: Lab) -> None:
     assert lab.seqs("t") == list(range(1, 9))
 
 
-def test_a_name_that_was_used_before_is_known_to_have_been(lab: Lab) -> None:
-    for name in ("once", "again"):
-        lab.put(name)
-    lab.drop("again")
-    lab.put("again")
-    for _ in range(2):
-        assert (lab.topic("once").first_life, lab.topic("again").first_life) == (True, False)
-        lab.restart()
-
-
 @pytest.mark.parametrize("ahead_ms", [-5000, 0])
 def test_time_goes_on_from_the_last_frame_on_another_boot(lab: Lab, ahead_ms: int) -> None:
     lab.clock.advance(5000)
@@ -159,10 +116,6 @@ def read_again(lab: Lab, next_topic_id: int = 1) -> JournalReplay:
     return JournalReplay(lab.engine, {}, LostFrames(lab.engine, 0), next_topic_id)
 
 
-def heads(kind: Kind, topic_id: int, seq: int = 1) -> Frame:
-    return Frame(kind, 0, 1, topic_id, seq, 0, 0, position=0, payload=memoryview(b""))
-
-
 def test_records_that_are_there_are_not_taken_twice(lab: Lab) -> None:
     lab.write("t", 1, 2, 3)
     lab.write("t", 4)
@@ -174,16 +127,3 @@ def test_records_that_are_there_are_not_taken_twice(lab: Lab) -> None:
             replay.take(found)
     assert lab.state("t") == before
     assert lab.engine.totals.damage == 0
-
-
-def test_a_topic_that_was_dropped_is_not_brought_back_by_a_frame(lab: Lab) -> None:
-    replay = read_again(lab, 50)
-    replay.take(heads(Kind.ADVANCE, 49))
-    assert 49 not in lab.engine.by_id, "the snapshot knew that it was gone"
-    replay.take(heads(Kind.ADVANCE, 50))
-    assert lab.topic("recovered-50").head == 1
-    replay.take(heads(Kind.DROP, 50))
-    replay.take(heads(Kind.ADVANCE, 50, 2))
-    assert 50 not in lab.engine.by_id
-    replay.take(heads(Kind.RESERVE, 51))
-    assert 51 not in lab.engine.by_id, "it had no record yet"

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab, records
-from tests.support.damage import flip
 from topics.log.recover import recovery
-from topics.log.recover import small_frames as joining
 from topics.log.recover.small_frames import JoinedFrames, join_small
 from topics.storage.frame import Frame, Kind
 from topics.storage.frame_stretch import MIN_FRAMES, FrameStretch
@@ -64,16 +62,6 @@ def test_keys_come_behind_what_is_joined_and_nothing_else_does() -> None:
     """A delete that came later would take more with it."""
     assert joined(frame(0, 1), frame(10, 9, kind=Kind.KEYED), frame(20, 2)) == [[1, 2], 9]
     assert joined(frame(0, 1), frame(10, 9, kind=Kind.DELETE), frame(20, 2)) == [1, 9, 2]
-
-
-def test_nothing_is_joined_across_the_snapshot() -> None:
-    frames = [frame(10 * seq, seq) for seq in range(1, 5)]
-    assert joined(*frames, border=30) == [[1, 2], [3, 4]]
-
-
-def test_only_so_many_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "MAX_FRAMES", 2)
-    assert joined(*(frame(10 * seq, seq) for seq in range(1, 6))) == [[1, 2], [3, 4], 5]
 
 
 def one_by_one(items: Iterable[Frame | Damage | FrameStretch], border: int) -> Iterator[Frame | Damage]:
@@ -131,15 +119,3 @@ def test_a_ttl_that_comes_later_finds_each_record_as_old_as_it_is(make_lab: Call
     lab.put("t", ttl_ms=250)
     assert lab.seqs("t") == [3, 4]
     assert lab.gaps("t") == [(1, 2, "ttl")]
-
-
-def test_a_hole_between_small_frames_is_announced(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(segment_max_events=1000)
-    lab.write_each("t", 9)
-    lab.engine.queue.sync_journal()
-    damaged = next(one for one in lab.frames() if one.kind == Kind.APPEND and one.first_seq == 5)
-    lab.kill()
-    flip(damaged.path, damaged.payload_at + 20)
-    lab.open()
-    assert lab.seqs("t") == [1, 2, 3, 4, 6, 7, 8, 9]
-    assert lab.gaps("t") == [(5, 5, "cap")]

@@ -10,7 +10,6 @@ import pytest
 from tests.log.harness import Lab, gap, three_segments
 from tests.support.appending import append
 from tests.support.damage import flip
-from topics.core.errors import ApiError
 from topics.log.read.filter import parse_match
 from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound, submit_delete
 from topics.log.write.operation import Op
@@ -25,53 +24,6 @@ def selectors(lab: Lab) -> list[Selector]:
     ]
 
 
-def test_only_the_last_star_is_a_wildcard() -> None:
-    match = parse_match(["tag", "Glob", "a*b*"])
-    assert (match.value, match.is_prefix) == ("a*b", True)
-    assert parse_match("ab*").is_prefix
-    assert not parse_match("ab").is_prefix
-    with pytest.raises(ApiError):
-        parse_match(["tag", "Glob", "ab"])
-
-
-def test_a_star_inside_a_glob_stands_for_itself(lab: Lab) -> None:
-    for tag in ("a*b", "a*bc", "axb", "ab"):
-        lab.write("t", {"data": 0, "tag": tag})
-    assert lab.delete("t", match=["tag", "Glob", "a*b*"]) == 2
-    assert lab.seqs("t") == [3, 4]
-
-
-def test_both_selectors_together(lab: Lab) -> None:
-    for tag in ("keep", "go", "go", "go"):
-        lab.write("t", {"data": 0, "tag": tag})
-    assert lab.delete("t", before=3, match="go") == 1
-    assert lab.lines("t") == (4, 1, 1)
-    assert lab.seqs("t") == [1, 3, 4]
-    assert lab.topic("t").delete_below == 0, "only a pure prefix moves the marker"
-
-
-def test_a_delete_beyond_the_head_spares_what_comes_later(lab: Lab) -> None:
-    lab.write_each("t", 5)
-    assert lab.delete("t", before=1000) == 5
-    lab.write_each("t", 1)
-    assert lab.seqs("t") == [6]
-    lab.restart()
-    assert lab.seqs("t") == [6]
-
-
-@pytest.mark.parametrize("before", [0, 1])
-def test_a_delete_below_the_first_seq_removes_nothing(lab: Lab, before: int) -> None:
-    lab.write_each("t", 2)
-    assert lab.delete("t", before=before) == 0
-    assert lab.seqs("t") == [1, 2]
-
-
-def test_deleting_twice_deletes_nothing(lab: Lab) -> None:
-    lab.write_each("t", 6, tag="x")
-    assert lab.delete("t", match="x") == 6
-    assert lab.delete("t", match="x") == 0
-
-
 def test_age_that_passes_while_a_delete_waits_for_the_disk(lab: Lab) -> None:
     lab.put("t", ttl_ms=100, durability="fsync")
     lab.write_each("t", 3)
@@ -83,15 +35,6 @@ def test_age_that_passes_while_a_delete_waits_for_the_disk(lab: Lab) -> None:
     assert deleted == [0]
     lab.restart()
     assert gap(lab.diff("t")) == (1, 3, "ttl")
-
-
-def test_tags_of_ephemeral_records_outlive_the_sealing_of_later_ones(lab: Lab) -> None:
-    lab.put("t", durability="ephemeral")
-    lab.write_each("t", 2, tag="x")
-    lab.put("t")
-    lab.write_each("t", 4, tag="x")
-    lab.checkpoint(everything=True)
-    assert lab.delete("t", match="x") == 6
 
 
 def test_a_run_emptied_in_the_middle_frees_its_journal(lab: Lab) -> None:
@@ -120,26 +63,7 @@ def test_a_prefix_that_ends_inside_an_emptied_run(lab: Lab, before: int) -> None
     assert lab.seqs("t") == [7, 8]
 
 
-def test_a_match_reads_tags_in_byte_order(lab: Lab) -> None:
-    tags = ["é", "z", "\U0001f600", "￿", "a"]
-    for tag in tags:
-        lab.write("t", {"data": 0, "tag": tag})
-    lab.checkpoint(everything=True)
-    for tag in tags:
-        assert lab.delete("t", match=tag + "*") == 1
-
-
 # --- by seqs ------------------------------------------------------------------------------------------------
-
-
-def test_seqs_that_no_record_has_are_passed_over(lab: Lab) -> None:
-    lab.write_each("t", 5)
-    lab.delete("t", before=2)
-    assert lab.delete("t", seqs=[0, 1, 3, 6, 2**64 - 1]) == 1
-    assert lab.seqs("t") == [2, 4, 5]
-    lab.write_each("t", 1)
-    lab.restart()
-    assert lab.seqs("t") == [2, 4, 5, 6], "6 came behind the delete that named it"
 
 
 def test_a_frame_names_the_seqs_that_carry_the_tag_and_no_tag(lab: Lab) -> None:
@@ -181,17 +105,6 @@ def test_a_dry_run_reports_a_damaged_file_as_readers_do(lab: Lab) -> None:
     assert lab.delete("t", seqs=[2, 5]) == 1
 
 
-def test_a_dry_run_counts_what_age_has_left(lab: Lab) -> None:
-    lab.put("t", ttl_ms=100)
-    lab.write_each("t", 3)
-    lab.clock.advance(60)
-    lab.write_each("t", 3)
-    lab.clock.advance(60)
-    outcome = lab.engine.preview_delete(lab.topic("t"), 6, None)
-    assert (outcome.deleted, outcome.count, outcome.earliest_seq) == (2, 1, 6)
-    assert lab.delete("t", before=6) == 2
-
-
 # --- how it is ordered --------------------------------------------------------------------------------------
 
 
@@ -229,12 +142,6 @@ def test_a_layer_hears_of_deleted_records_that_were_not_found(lab: Lab) -> None:
     note_unfound(topic, Selector(9, seqs=[2, 7]))
     note_unfound(topic, Selector(9, before=5))
     assert heard == [(7, 7, 1), (1, 4, 4)]
-
-
-def test_seqs_without_any_tag_match_none(lab: Lab) -> None:
-    lab.write_each("t", 3)
-    assert lab.delete("t", seqs=[1, 2], match="x") == 0
-    assert lab.seqs("t") == [1, 2, 3]
 
 
 def test_files_that_only_a_deletion_asked_are_not_kept_ready(

@@ -17,18 +17,6 @@ def when(lab: Lab, first: int, last: int | None = None) -> tuple[int, int] | Non
     return None if found is None else (found[0] and found[0] - T0, found[1] - T0)
 
 
-def test_what_goes_within_a_second_side_by_side_is_one_stretch() -> None:
-    times = GoneTimes()
-    times.note(1, 5, 1000, 1000)
-    times.note(6, 9, 1900, 1900)
-    times.note(10, 12, 9000, 9000)
-    times.note(1_000_000, 1_000_000, 9500, 9500)
-    assert times.between(1, 3) == times.between(7, 9) == (1000, 1900)
-    assert times.between(10, 12) == (9000, 9000)
-    assert times.between(5, 11) == (1000, 9000)
-    assert times.between(13, 20) is None
-
-
 @pytest.mark.parametrize(
     ("first", "last", "stretches"), [(6, 7, 1), (5, 6, 2), (14, 15, 1), (15, 16, 2), (1, 20, 1)]
 )
@@ -62,16 +50,6 @@ def test_stretches_are_bounded_and_the_truth_lies_within_them() -> None:
         assert found[0] <= went <= found[1]
 
 
-def test_as_many_as_may_be_are_all_kept() -> None:
-    times = GoneTimes()
-    for number in range(MAX_STRETCHES):
-        times.note(10 * number, 10 * number, 10_000 * number, 10_000 * number)
-    assert len(times.pack()) // 32 == MAX_STRETCHES
-    times.note(10 * MAX_STRETCHES, 10 * MAX_STRETCHES, 10_000 * MAX_STRETCHES, 10_000 * MAX_STRETCHES)
-    # Room for some more, but not much more is given up than has to be.
-    assert MAX_STRETCHES // 2 < len(times.pack()) // 32 <= MAX_STRETCHES * 3 // 4
-
-
 def test_no_more_are_joined_than_have_to_be() -> None:
     """At first those that took an eighth of the time since: nine of the same moment, and a pair."""
     same, apart = [2**24 * 1000] * 9, [2**k * 1000 for k in range(23, 4, -1)]
@@ -83,17 +61,6 @@ def test_no_more_are_joined_than_have_to_be() -> None:
     for number, age in enumerate(ages):
         times.note(10 * number, 10 * number, 2**40 - age, 2**40 - age)
     assert len(times.pack()) // 32 == MAX_STRETCHES * 3 // 4
-
-
-def test_the_longer_ago_the_wider() -> None:
-    """A cap that evicts every minute for a month: an hour ago is told within an hour, a week within days."""
-    times, month_s = GoneTimes(), 30 * 86_400
-    for second in range(0, month_s, 60):
-        times.note(second, second + 59, second * 1000, second * 1000)
-    for ago in (3600, 86_400, 7 * 86_400):
-        found = times.between(month_s - ago, month_s - ago)
-        assert found is not None
-        assert found[1] - found[0] < ago * 1000
 
 
 def test_a_time_that_is_not_known_stays_unknown() -> None:
@@ -115,45 +82,6 @@ def test_nothing_above_a_rewound_head_is_remembered() -> None:
     times.cut(3)
     assert times.between(3, 3) == (1000, 1000)
     assert times.between(4, 1000) is None
-
-
-def losing(lab: Lab) -> None:
-    """A cap, a delete of the front, one by tag, and a TTL take records, five seconds apart."""
-    lab.put("t", cap_records=10)
-    lab.write("t", *range(10))
-    assert lab.topic("t").gone_times is None
-    lab.clock.advance(5000)
-    lab.write("t", *range(3))
-    lab.clock.advance(5000)
-    lab.delete("t", before=6)
-    lab.clock.advance(5000)
-    lab.write("t", {"data": 1, "tag": "x"}, {"data": 1, "tag": "y"}, {"data": 1, "tag": "x"})
-    lab.delete("t", match="x")
-    lab.clock.advance(5000)
-    lab.put("t", ttl_ms=6000)
-
-
-def check_times(lab: Lab) -> None:
-    assert when(lab, 1, 3) == (5000, 5000)
-    assert when(lab, 4, 5) == (10_000, 10_000)
-    assert when(lab, 16) == (15_000, 15_000)
-    # With the new TTL, and not when they became older than it is.
-    assert when(lab, 7, 13) == (20_000, 20_000)
-    assert when(lab, 17, 99) is None
-
-
-@pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize("checkpoints", [0, 1, 3])
-def test_caps_age_and_deletes_are_noted_and_known_after_a_restart(
-    lab: Lab, checkpoints: int, clean: bool
-) -> None:
-    losing(lab)
-    check_times(lab)
-    for _ in range(checkpoints):
-        lab.checkpoint(everything=True)
-    lab.clock.advance(1000)
-    lab.restart(clean=clean)
-    check_times(lab)
 
 
 def test_a_cap_that_is_made_smaller_takes_records_then(lab: Lab) -> None:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.log.harness import Lab, check_loss, three_segments
-from tests.support.damage import cut, flip
+from tests.log.harness import Lab, three_segments
+from tests.support.damage import flip
 from topics.log.remove import ledger
 from topics.log.remove.removal import lose_runs, stretches_of
 from topics.storage.filesystem import File
@@ -23,32 +23,6 @@ def remove(path: Path) -> None:
 
 def spoil(path: Path) -> None:
     flip(path, 60)
-
-
-def behead(path: Path) -> None:
-    cut(path, 100)
-
-
-def empty(path: Path) -> None:
-    cut(path, 0)
-
-
-@pytest.mark.parametrize("hurt", [spoil, behead, empty, remove])
-@pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_damaged_segment_becomes_a_hole(
-    lab: Lab, hurt: Callable[[Path], None], index: int, restart: bool
-) -> None:
-    three_segments(lab)
-    lab.kill()
-    hurt(lab.segment_files()[index])
-    lab.open()
-    first, last = 4 * index + 1, 4 * index + 4
-    assert lab.seqs("t") == [seq for seq in range(1, 15) if not first <= seq <= last]
-    assert lab.gaps("t") == [(first, last, "cap")]
-    if restart:
-        lab.checkpoint()
-    check_loss(lab, "t", acked=14)
 
 
 def expire_some(lab: Lab) -> None:
@@ -164,29 +138,6 @@ def test_the_floor_passes_what_was_deleted_once(lab: Lab) -> None:
     assert (topic.floor, list(topic.ledger.ranges())) == (13, [(1, 10, ledger.DELETED)])
 
 
-def test_a_run_that_was_emptied_is_not_looked_for_damage(lab: Lab) -> None:
-    three_segments(lab)
-    lab.delete("t", seqs=[5, 6, 7, 8])
-    lab.engine.store.close()
-    flip(lab.segment_files()[-1], 60)
-    assert lab.seqs("t") == [1, 2, 3, 4, 13, 14]
-    assert lab.gaps("t") == [(9, 12, "cap")]
-
-
-def test_what_a_cap_takes_is_told_from_what_was_deleted_before(lab: Lab) -> None:
-    lab.put("t", cap_records=12)
-    lab.write_each("t", 12)
-    lab.delete("t", seqs=[2, 5, 6, 7, 8])
-    lab.put("t", cap_records=2)
-    assert list(lab.topic("t").ledger.ranges()) == [
-        (1, 1, ledger.CAP),
-        (2, 2, ledger.DELETED),
-        (3, 4, ledger.CAP),
-        (5, 8, ledger.DELETED),
-        (9, 10, ledger.CAP),
-    ]
-
-
 @pytest.mark.parametrize("kind", [ledger.DELETED, ledger.CAP])
 def test_a_file_that_goes_with_all_its_records_is_not_read_for_it(lab: Lab, kind: int) -> None:
     """There may be hundreds of them in one request: only which of its records were gone is asked, if that."""
@@ -240,10 +191,3 @@ def test_what_had_been_deleted_before_a_hole_is_told_to_the_layer(
     lose_runs(topic, [run, another])
     assert heard == told
     assert lab.gaps("t") == [(5, 12, "cap")]
-
-
-def test_only_deletions_in_files_have_to_be_marked_there(lab: Lab) -> None:
-    three_segments(lab)
-    topic = lab.topic("t")
-    lab.delete("t", seqs=[2, 14])
-    assert topic.store.unflipped == {topic.runs[0]}

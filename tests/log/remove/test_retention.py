@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
 
-from tests.log.harness import T0, Lab, gap, records, seqs
+from tests.log.harness import T0, Lab, seqs
 from topics.core.config import TopicConfig
 from topics.log.remove.removal import keep_lines, would_remove
 
@@ -31,25 +30,6 @@ def test_a_byte_cap_takes_no_more_than_it_must(
             del left[0]
         assert lab.seqs("t", lab.topic("t").floor - 1) == [seq for seq, _ in left], cap
         assert lab.topic("t").live_bytes == sum(size for _, size in left)
-
-
-def test_dead_slots_are_not_evictions(lab: Lab) -> None:
-    lab.put("t", cap_records=3)
-    lab.write_each("t", 3, tag="old")
-    lab.delete("t", before=2, match="old")
-    lab.write_each("t", 1)
-    page = lab.diff("t")
-    assert seqs(page) == [2, 3, 4]
-    assert page.tombstone is None
-
-
-def test_exactly_the_ttl_is_still_alive(lab: Lab) -> None:
-    lab.put("t", ttl_ms=250)
-    lab.write_each("t", 1)
-    lab.clock.advance(250)
-    assert seqs(lab.diff("t")) == [1]
-    lab.clock.advance(1)
-    assert seqs(lab.diff("t")) == []
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -120,41 +100,6 @@ def test_what_a_config_would_take_is_what_it_takes(lab: Lab, config: dict[str, i
     assert before - lab.topic("t").live_count == foretold
 
 
-def test_an_idle_topic_shows_its_age(lab: Lab) -> None:
-    lab.put("t", ttl_ms=100)
-    lab.write_each("t", 4)
-    lab.clock.advance(101)
-    assert lab.lines("t") == (4, 5, 5)
-    assert (lab.topic("t").live_count, lab.topic("t").live_bytes) == (0, 0)
-    assert lab.engine.totals.bytes == 0
-
-
-@pytest.mark.parametrize("look", [True, False])
-def test_a_longer_ttl_brings_nothing_back(lab: Lab, look: bool) -> None:
-    lab.put("t", ttl_ms=100)
-    lab.write_each("t", 3)
-    lab.clock.advance(101)
-    if look:
-        assert lab.seqs("t") == []
-    lab.put("t")
-    for _ in range(2):
-        assert lab.seqs("t") == []
-        assert gap(lab.diff("t")) == (1, 3, "ttl")
-        lab.restart()
-
-
-def test_a_clock_set_back_brings_nothing_back(lab: Lab) -> None:
-    lab.put("t", ttl_ms=100)
-    lab.write_each("t", 3)
-    lab.clock.advance(101)
-    assert gap(lab.diff("t")) == (1, 3, "ttl")
-    lab.clock.set(T0)
-    lab.delete("t", before=4)
-    lab.put("t")
-    lab.restart()
-    assert gap(lab.diff("t")) == (1, 3, "ttl")
-
-
 def test_evictions_that_ephemeral_records_caused_stay_evicted(lab: Lab) -> None:
     lab.put("t", cap_records=4)
     lab.write_each("t", 3)
@@ -166,30 +111,6 @@ def test_evictions_that_ephemeral_records_caused_stay_evicted(lab: Lab) -> None:
     assert lab.gaps("t") == [(1, 2, "cap"), (4, 6, "cap")]
 
 
-@pytest.mark.parametrize("sealed", [False, True])
-@pytest.mark.parametrize("seed", range(8))
-def test_caps_evict_the_oldest_live_records_however_many_are_deleted(
-    make_lab: Callable[..., Lab], seed: int, sealed: bool
-) -> None:
-    rng = random.Random(seed)
-    lab = make_lab(segment_max_events=rng.choice([3, 4, 100]))
-    for seq in range(1, 21):
-        lab.write("t", "x" * rng.randrange(5))
-        if seq == 12 and sealed:
-            lab.checkpoint(everything=True)
-    lab.delete("t", before=rng.randrange(1, 6))
-    lab.delete("t", seqs=rng.sample(range(5, 21), rng.choice([0, 7])))
-    alive = [(record["$seq"], len(record["data"]) + 2) for record in records(lab.diff("t"))]
-    caps = {"cap_records": len(alive), "cap_bytes": sum(size for _, size in alive)}
-    name, steps = rng.choice([("cap_records", (1, 2)), ("cap_bytes", (1, 2, 3, 5))])
-    while caps[name] > 1:
-        caps[name] = max(caps[name] - rng.choice(steps), 1)
-        lab.put("t", **{name: caps[name]})
-        while len(alive) > caps["cap_records"] or sum(size for _, size in alive) > caps["cap_bytes"]:
-            del alive[0]
-        assert lab.seqs("t", lab.topic("t").floor - 1) == [seq for seq, _ in alive], caps
-
-
 def test_age_that_ends_inside_an_emptied_run_passes_it(lab: Lab) -> None:
     lab.put("t", ttl_ms=1000)
     for _ in range(12):
@@ -199,12 +120,3 @@ def test_age_that_ends_inside_an_emptied_run_passes_it(lab: Lab) -> None:
     lab.clock.set(T0 + 1650)
     assert lab.seqs("t", lab.topic("t").floor - 1) == [9, 10, 11, 12]
     assert lab.topic("t").ttl_hi == 4
-
-
-def test_a_config_takes_nothing_from_an_empty_topic(lab: Lab) -> None:
-    lab.put("t")
-    config = TopicConfig(ttl_ms=1, cap_records=1, cap_bytes=1)
-    assert would_remove(lab.topic("t"), config, T0) == 0
-    lab.write_each("t", 3)
-    lab.delete("t", before=9)
-    assert would_remove(lab.topic("t"), config, T0 + 1000) == 0

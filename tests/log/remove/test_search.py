@@ -125,29 +125,6 @@ def test_runs_in_memory_that_are_complete_are_asked_too(make_lab: Callable[..., 
     assert [(len(found.indexes), found.size) for found in search.standing().values()] == [(0, 0)]
 
 
-def test_a_run_that_was_emptied_has_no_file_to_be_asked(lab: Lab) -> None:
-    lab.delete("t", seqs=[5, 6, 7, 8])
-    assert lab.delete("t", match="ab") == 4
-
-
-def test_what_is_sealed_or_written_after_the_survey_goes_too(lab: Lab) -> None:
-    search = searched(lab, TagMatch("a", False))
-    lab.write("t", {"data": 1, "tag": "a"})
-    lab.checkpoint(everything=True)
-    assert delete(lab, search) == 12
-    assert lab.delete("t", match="a") == 0
-
-
-def test_only_what_was_written_before_the_deletion_was_ordered_goes(lab: Lab) -> None:
-    search = searched(lab, TagMatch("a", False))
-    topic = lab.topic("t")
-    answers: list[int] = []
-    lab.engine.delete_records(topic, None, search.wanted.match, answers.append, answers.append, search=search)  # type: ignore[arg-type]
-    lab.write("t", {"data": "later", "tag": "a"})
-    assert answers == [11]
-    assert lab.seqs("t")[-1] == 23
-
-
 def test_a_reader_sees_the_deletion_in_runs_it_has_open(lab: Lab) -> None:
     assert len(lab.seqs("t")) == 22
     search = searched(lab, TagMatch("b", False))
@@ -222,9 +199,3 @@ def test_seqs_are_found_however_they_are_looked_up(
         lab.checkpoint()
         lab.restart()
         assert lab.state("t") == left
-
-
-def test_only_files_that_have_one_of_the_seqs_are_asked(lab: Lab) -> None:
-    if lab.topic("t").runs[0].hot is None:
-        search = Search(lab.topic("t"), wanted_records(None, None, [2, 3, 18]))
-        assert [[question.run.base for question in step] for step in search.questions()] == [[1, 17]]

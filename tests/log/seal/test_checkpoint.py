@@ -7,13 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.log.harness import Lab, three_segments
-from tests.support.damage import cut, flip
-from topics.core.config import TopicConfig
-from topics.log.lifecycle import put_topic
+from tests.log.harness import Lab
 from topics.log.seal import checkpoint
 from topics.log.seal.snapshot_state import TopicState, encode_topic
-from topics.storage.frame import Kind
 from topics.storage.segment import DEAD
 
 
@@ -49,15 +45,6 @@ def test_capturing_stops_in_between_and_goes_on(lab: Lab, monkeypatch: pytest.Mo
     lab.checkpoint()
     lab.restart()
     assert lab.seqs("a") == [1, 2]
-
-
-def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(lab: Lab) -> None:
-    put_topic(lab.engine, "t", TopicConfig(), lambda _: None, lambda error: None)
-    assert not lab.checkpointer.capture_step()  # nothing to do, and nothing forgotten
-    lab.engine.queue.sync_now()
-    lab.checkpoint()
-    lab.restart()
-    assert lab.engine.find("t") is not None
 
 
 def flags(lab: Lab) -> tuple[set[int], set[int]]:
@@ -119,43 +106,6 @@ def test_a_checkpoint_is_due_when_there_is_something_to_keep(lab: Lab) -> None:
     assert not checkpointer.is_due()
     lab.clock.advance(1)
     assert checkpointer.is_due()
-
-
-def test_a_checkpoint_is_due_when_damage_was_found(lab: Lab) -> None:
-    """Recovery would count differently without it. That files can go is another reason, kept out here."""
-    three_segments(lab)
-    lab.engine.store.pinned_by.append(lambda _: True)
-    for _ in range(2):
-        lab.checkpoint(everything=True)
-    assert not lab.checkpointer.is_due()
-    lab.engine.store.let_go()
-    flip(lab.segment_files()[1], 100)
-    lab.seqs("t")
-    assert lab.gaps("t") == [(5, 8, "cap")]
-    assert lab.checkpointer.is_due()
-
-
-def test_a_checkpoint_survives_a_segment_it_cannot_flip(lab: Lab) -> None:
-    three_segments(lab)
-    lab.delete("t", before=3, match="x")
-    lab.checkpoint()
-    flip(lab.segment_files()[0], 60)
-    cut(lab.segment_files()[0], 100)
-    lab.checkpoint()
-    lab.restart()
-    assert lab.seqs("t") == list(range(5, 15))
-    assert lab.gaps("t") == [(1, 4, "cap")]
-
-
-def test_a_delete_survives_the_journal_that_carried_it(lab: Lab) -> None:
-    three_segments(lab)
-    lab.delete("t", before=7, match="x")
-    for _ in range(3):
-        lab.write_each("t", 4)
-        lab.checkpoint(everything=True)
-        lab.restart()
-    assert all(frame.kind != Kind.DELETE for frame in lab.frames())
-    assert lab.seqs("t")[0] == 7
 
 
 def test_each_of_two_snapshots_has_the_journal_that_it_needs(lab: Lab) -> None:
@@ -244,15 +194,6 @@ def test_or_if_journal_can(lab: Lab) -> None:
     assert lab.checkpointer.is_due(), "what is needed begins behind it"
 
 
-def test_the_current_file_of_the_journal_stays(lab: Lab) -> None:
-    lab.write("t", 1)
-    lab.checkpoint(everything=True)
-    lab.checkpoint()
-    assert len(lab.engine.journal.files) == 1
-    lab.engine.queue.note_full()
-    assert not lab.checkpointer.is_due()
-
-
 # --- quiet ------------------------------------------------------------------------------------------------
 
 
@@ -297,12 +238,3 @@ def test_so_much_journal_is_much_and_so_much_writing_is_not(
     assert not checkpointer.is_idle()
     monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", journal.retained_bytes())
     assert checkpointer.is_idle()
-
-
-def test_a_backup_has_the_journal_to_itself(worked: Lab) -> None:
-    worked.engine.journal.kept_from = 0
-    assert not worked.checkpointer.is_idle()
-    worked.clock.advance(checkpoint.QUIET_MS)
-    assert not worked.checkpointer.is_idle()
-    worked.engine.journal.kept_from = None
-    assert worked.checkpointer.is_idle()

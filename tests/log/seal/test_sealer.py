@@ -9,11 +9,8 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.storage.support import FullDisk
-from tests.support.appending import append, body_of
 from topics.log.seal import sealer as sealing
 from topics.log.seal.sealer import HotRuns, Sealer, SegmentPlan, _deleted_since
-
-QUIET = (lambda _: None, lambda error: None)
 
 
 def fill(lab: Lab, runs: int) -> None:
@@ -93,14 +90,6 @@ def test_a_run_that_did_not_fit_on_the_disk_grows_while_the_error_is_known(
     assert known.tb is not None
 
 
-def test_a_full_run_that_is_not_committed_yet_is_sealed_later(lab: Lab) -> None:
-    lab.write("t", *range(4))
-    append(lab.engine, "t", body_of(1, 2, 3, 4), *QUIET)
-    assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]
-    lab.engine.queue.sync_now()
-    assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]
-
-
 def test_many_runs_are_planned_and_adopted_in_steps(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "STEP_RUNS", 2)
     for number in range(7):
@@ -138,14 +127,6 @@ def test_a_run_that_is_emptied_in_the_middle_of_a_pass(lab: Lab, when: str) -> N
     lab.checkpoint()
     lab.restart()
     assert (seqs(lab), lab.topic("t").head) == (0, 8)
-
-
-def test_many_runs_make_several_files_of_small_ones(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "PACKED_FILE_RUNS", 2)
-    for name in "abcde":
-        lab.write(name, 1)
-    plan = lab.checkpointer.sealer.plan(everything=True)
-    assert [len(file.sealings) for file in plan] == [2, 2, 1]
 
 
 def test_what_is_deleted_while_a_file_is_written_is_noted(lab: Lab) -> None:
@@ -243,18 +224,6 @@ def test_a_pass_and_a_file_end_with_the_run_that_fills_them(
     monkeypatch.setattr(sealing, "PASS_BYTES", first + second)
     assert planned(lab) == [["a", "b"]]
     assert lab.checkpointer.sealer.is_behind
-
-
-def test_what_is_dropped_between_two_steps_is_not_planned(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "STEP_RUNS", 1)
-    for name in "ab":
-        lab.write(name, 1)
-    plan: list[SegmentPlan] = []
-    steps = lab.checkpointer.sealer.plan_in_steps(plan, everything=True)
-    next(steps)
-    lab.drop("b")
-    assert len(list(steps)) == 1
-    assert [[one.topic.name for one in file.sealings] for file in plan] == [["a"]]
 
 
 def test_small_runs_have_files_of_their_own_as_long_as_they_are_few_and_small(

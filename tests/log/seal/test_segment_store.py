@@ -92,12 +92,6 @@ def test_a_file_of_another_log_is_not_read_as_ours(sealed: Lab, tmp_path: Path) 
     assert sealed.delete("t", match="k1") == RUNS - 1
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_file_that_may_only_be_read_is_read(sealed: Lab, code: int) -> None:
-    with refusing(sealed, code):
-        assert sealed.seqs("t") == list(range(1, 4 * RUNS + 1))
-
-
 @pytest.mark.parametrize("durability", ["disk", "fsync"])
 def test_an_operation_that_cannot_look_into_a_file_is_answered_and_ends_writing(
     sealed: Lab, durability: str
@@ -187,14 +181,6 @@ def test_the_oldest_leave_and_come_back_as_they_were(
     assert together.seqs("t") == left
 
 
-def test_what_is_dropped_is_not_counted_any_more(together: Lab) -> None:
-    together.seqs("t")
-    cached = together.engine.store._views
-    assert cached.bytes > 0
-    together.delete("t", match="*")
-    assert cached.bytes == 0
-
-
 def test_as_many_runs_are_kept_ready_as_fit(sealed: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     store, runs = sealed.engine.store, sealed.topic("t").runs[:3]
 
@@ -219,15 +205,6 @@ def test_as_many_runs_are_kept_ready_as_fit(sealed: Lab, monkeypatch: pytest.Mon
         assert kept() == expected
 
 
-def test_what_is_ready_of_one_file_can_be_let_go(sealed: Lab) -> None:
-    store, (first, second) = sealed.engine.store, sealed.topic("t").runs[:2]
-    for segment, left in ((1, [False, True]), (None, [False, False])):
-        for run in (first, second):
-            store.columns(run)
-        store._views.drop_all_of(None if segment is None else store.segment(segment))
-        assert [store._views.find(run) is not None for run in (first, second)] == left
-
-
 def test_only_files_that_nobody_knows_are_orphans(sealed: Lab) -> None:
     store, files = sealed.engine.store, sealed.segment_files()
     last = int(files[-1].name.partition(".")[0])
@@ -250,14 +227,6 @@ def test_reads_of_the_cold_tier_are_counted(sealed: Lab) -> None:
     for run in runs:
         store.columns(run)
     assert store.cold_reads == 1
-
-
-def test_what_is_out_of_date_is_asked_of_the_file_again(sealed: Lab) -> None:
-    store, run = sealed.engine.store, sealed.topic("t").runs[0]
-    store.columns(run)
-    assert store._views.find(run) is not None
-    store.unload(run)
-    assert store._views.find(run) is None
 
 
 def test_files_of_the_cold_directory_are_removed_by_who_knows_whose_they_are(sealed: Lab) -> None:

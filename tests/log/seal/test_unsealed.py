@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.log.harness import Lab
 from topics.log.run import HotColumns, Run, Unsealed
 
@@ -48,14 +46,6 @@ def test_weight_follows_what_is_in_memory(lab: Lab) -> None:
     assert (unsealed.bytes, len(unsealed.runs)) == (0, 0)
 
 
-def test_weight_of_a_failed_write_is_given_back(lab: Lab) -> None:
-    lab.write("t", 1)
-    unsealed = lab.engine.store.unsealed
-    before = unsealed.bytes
-    lab.engine.queue.give_up(OSError("no"))
-    assert unsealed.bytes == before
-
-
 def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(lab: Lab) -> None:
     topic = lab.topic("t") if lab.write("t", 1) else None
     assert topic is not None
@@ -77,17 +67,3 @@ def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(lab: La
     assert unsealed.oldest_position(1000) == 500
     unsealed.discard(first)
     assert unsealed.oldest_position(1000) == 1000
-
-
-def test_runs_are_as_large_after_a_restart_as_before(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(segment_max_events=1000, segment_max_bytes=200)
-    for n in range(20):
-        lab.write("t", {"data": n, "tag": "x"})
-    before = bases(lab.topic("t").runs)
-    assert len(before) == 4
-    # A snapshot and no segments: the records come back from below it.
-    body, replay_from = lab.checkpointer.capture()
-    assert replay_from == 0
-    lab.checkpointer.write_snapshot(body)
-    lab.restart()
-    assert bases(lab.topic("t").runs) == before
