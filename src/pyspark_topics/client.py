@@ -14,10 +14,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import msgspec
 
 from topics.client.errors import Refused
-from topics.client.operations import bulk
-from topics.client.wire.address import address_of
+from topics.client.operations import bulk, managing
 from topics.client.wire.blocking import Blocking
-from topics.client.wire.effects import Operation
+from topics.client.wire.requests import Operation, address_of
 from topics.client.wire.session import TRANSIENT, Json, RetryRule, Session
 
 # A restart of the server with a large journal takes seconds; longer outages are for the operator.
@@ -35,11 +34,8 @@ class _PatientRule(RetryRule):
         return refused.status in TRANSIENT or refused.status == _DISK_FULL
 
 
-class TopicsClient(ABC):
-    """One server or several: a request about a topic goes to the server that has it."""
-
-    # Servers that did not answer the last look, and why.
-    silent: Mapping[str, str] = MappingProxyType({})
+class TopicRequests(ABC):
+    """Requests about topics, which go to the server that has the topic."""
 
     def __enter__(self) -> Self:
         return self
@@ -54,47 +50,11 @@ class TopicsClient(ABC):
     def at(self, topic: str) -> "Client":
         """The client of the server that has the topic."""
 
-    @abstractmethod
-    def home(self, topic: str) -> str:
-        """The server that the topic is known to be on; empty if it is not known, or if there is one only."""
-
-    @abstractmethod
-    def expect(self, homes: Mapping[str, str]) -> None:
-        """Topics are where they were when somebody looked last."""
-
-    @abstractmethod
-    def topic_names(self) -> Iterator[str]: ...
-
-    @abstractmethod
-    def states(self, names: Iterable[str] | None, *, patient: bool = True) -> dict[str, Json]:
-        """Topics as they are now, of these names or all; a topic that does not exist is left out."""
-
-    @abstractmethod
-    def routers(self) -> Iterator[Json]:
-        """Every router with all its settings."""
-
-    @abstractmethod
-    def stage_part(self, stage: str, part: str, arrow_stream: bytes, topic: str | None) -> list[str]:
-        """Put rows into a stage, wherever their topics are; returns the names for the commit."""
-
-    @abstractmethod
-    def commit_stage(self, stage: str, identity: str, batch: int, parts: list[str]) -> Json: ...
-
-    @abstractmethod
-    def drop_stage(self, stage: str) -> None: ...
-
-    @abstractmethod
-    def start_purge(self, topics: list[str] | None = None) -> Json:
-        """Begin to remove the bytes of what is deleted; `purge` returns how far it is."""
-
-    @abstractmethod
-    def purge(self, purge_id: str) -> Json: ...
-
     # --- one topic --------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Json:
         """State of one topic, without counting as a reader of it."""
-        return self.at(name).ask(bulk.state, name)
+        return self.at(name).ask(managing.state, name)
 
     def scan(self, topic: str, request: Json) -> "ScanFile":
         """An Arrow IPC stream; close it if it is not read to its end."""
@@ -115,19 +75,22 @@ class TopicsClient(ABC):
         return self.at(topic).ask(bulk.ledger, topic)
 
     def put_cursor(self, topic: str, consumer: str, seq: int, epoch: int) -> Json:
-        return self.at(topic).ask(bulk.put_cursor, topic, consumer, seq, epoch)
+        return self.at(topic).ask(managing.put_cursor, topic, consumer, seq, epoch)
 
     def delete_before(self, topic: str, seq: int) -> Json:
         """Remove everything below a seq for good."""
-        return self.at(topic).ask(bulk.delete, topic, {"before_seq": seq})
+        return self.at(topic).ask(managing.delete, topic, {"before_seq": seq})
 
     def delete_tagged(self, topic: str, tag: str) -> Json:
         """Remove everything with this tag, or with tags that begin so: `user:*`."""
-        return self.at(topic).ask(bulk.delete, topic, {"match": tag})
+        return self.at(topic).ask(managing.delete, topic, {"match": tag})
 
 
-class Client(TopicsClient):
+class Client(TopicRequests):
     """One server. Threads and forked processes may share it."""
+
+    # Servers that did not answer the last look, and why.
+    silent: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, url: str, api_key: str | None = None, *, patience_s: float = PATIENCE_S) -> None:
         address = address_of(url, api_key)
@@ -135,8 +98,8 @@ class Client(TopicsClient):
             address = msgspec.structs.replace(address, head=address.head.partition(b"Authorization:")[0])
         self.url = address.url
         self._arguments = (url, api_key, patience_s)
-        self._session = Session(address.url, patience_s, _PatientRule())
         self._io = Blocking(address, TIMEOUT_S)
+        self._session = Session(self._io, address.url, patience_s, _PatientRule())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _connect, (type(self), *self._arguments)
@@ -153,31 +116,28 @@ class Client(TopicsClient):
         return self
 
     def home(self, topic: str) -> str:
+        """The server that the topic is known to be on: empty, because there is only one."""
         return ""
 
     def expect(self, homes: Mapping[str, str]) -> None:
-        pass
+        """Note where topics were at the last look."""
 
     # --- lists ------------------------------------------------------------------------------------------
 
-    def _listed(self, what: str, **query: Any) -> Iterator[Json]:
+    def _listed(self, pages: managing.Pages) -> Iterator[Json]:
         """All entries of a list, page by page."""
-        query["page_size"] = bulk.PAGE
-        while True:
-            page = self.ask(bulk.page, what, query)
-            yield from page[what]
-            if "next_cursor" not in page:
-                return
-            query["cursor"] = page["next_cursor"]
+        while (page := self._io.run(pages.next_page())) is not None:
+            yield from page
 
     def topic_names(self) -> Iterator[str]:
-        return (entry["topic"] for entry in self._listed("topics"))
+        return (entry["topic"] for entry in self._listed(managing.topics(self._session)))
 
     def described(self) -> Iterator[Json]:
         """Every topic with its epoch and the lines of its records."""
-        return self._listed("topics", detail="true")
+        return self._listed(managing.topics(self._session, detail="true"))
 
     def states(self, names: Iterable[str] | None, *, patient: bool = True) -> dict[str, Json]:
+        """Topics as they are now, of these names or all; a topic that does not exist is left out."""
         found = {}
         for name in self.topic_names() if names is None else names:
             try:
@@ -188,16 +148,17 @@ class Client(TopicsClient):
         return found
 
     def routers(self) -> Iterator[Json]:
-        return (self.ask(bulk.router, entry["router"]) for entry in self._listed("routers"))
+        """Every router with all its settings."""
+        return (
+            self.ask(managing.router, entry["router"])
+            for entry in self._listed(managing.routers(self._session))
+        )
 
     # --- stages, pipelines and purges -------------------------------------------------------------------
 
-    def put_part(self, stage: str, part: str, arrow_stream: bytes, topic: str | None) -> None:
-        """Put rows into a stage; rows that name no topic are for `topic`."""
-        self.ask(bulk.put_part, stage, part, arrow_stream, topic)
-
     def stage_part(self, stage: str, part: str, arrow_stream: bytes, topic: str | None) -> list[str]:
-        self.put_part(stage, part, arrow_stream, topic)
+        """Put rows into a stage, those that name no topic into `topic`. Returns the names for the commit."""
+        self.ask(bulk.put_part, stage, part, arrow_stream, topic)
         return [part]
 
     def commit_stage(self, stage: str, identity: str, batch: int, parts: list[str]) -> Json:
@@ -208,13 +169,14 @@ class Client(TopicsClient):
 
     def put_pipeline(self, pipeline: str, kind: str, state: str, why: str | None = None) -> None:
         """Report that a pipeline runs, is done, was stopped, or has failed."""
-        self.ask(bulk.put_pipeline, pipeline, {"kind": kind, "state": state, "why": why})
+        self.ask(managing.put_pipeline, pipeline, {"kind": kind, "state": state, "why": why})
 
     def start_purge(self, topics: list[str] | None = None) -> Json:
-        return self.ask(bulk.start_purge, topics)
+        """Begin to remove the bytes of what is deleted; `purge` returns how far it is."""
+        return self.ask(managing.start_purge, topics)
 
     def purge(self, purge_id: str) -> Json:
-        return self.ask(bulk.purge, purge_id)
+        return self.ask(managing.purge, purge_id)
 
 
 def _connect(kind: type[Client], url: str, api_key: str | None, patience_s: float) -> Client:
@@ -254,5 +216,5 @@ class ScanFile(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            self._client.ask(bulk.close, self._stream)
+            self._stream.close()
         super().close()

@@ -18,7 +18,7 @@ from tests.support import Answer
 from topics import AsyncTopics, Draft, LeaseLost, Refused, Topics
 from topics.client.operations.queueing import ERROR_BYTES
 from topics.client.operations.settings import resolved
-from topics.client.wire.effects import Operation, Response, RoundTrip, WireRequest
+from topics.client.wire.requests import Response, WireRequest
 
 MAX_RECORDS = 10_000
 # How rows of lists are told apart, and what of them may change between two looks: time passes, routers copy.
@@ -40,11 +40,6 @@ class Surface:
 
     def _listen(self) -> None:
         io = self.client._io
-        finish = io._finish
-
-        def hear(*begun: Any) -> Response:
-            self.heard.append(finish(*begun))
-            return self.heard[-1]
 
         def awaited(receive: Callable[..., Any]) -> Callable[..., Any]:
             async def hear_awaited(*begun: Any) -> Response:
@@ -65,9 +60,15 @@ class Surface:
             return hear_attempt
 
         if self._runner:
-            io._exchange, io._finish = awaited(io._exchange), awaited(finish)
+            io.round_trip, io.finish = awaited(io.round_trip), awaited(io.finish)
             io.attempt = attempted(io.attempt)
         else:
+            finish = io._finish
+
+            def hear(*begun: Any) -> Response:
+                self.heard.append(finish(*begun))
+                return self.heard[-1]
+
             io._finish = hear
 
     def run(self, call: Callable[[Any], Any]) -> Any:
@@ -86,10 +87,7 @@ class Surface:
         return list(result) if hasattr(result, "__next__") else result
 
     def exchange(self, request: WireRequest) -> Response:
-        def once() -> Operation[Response]:
-            return (yield RoundTrip(request))
-
-        result: Response = self.run(lambda client: client._io.run(once()))
+        result: Response = self.run(lambda client: client._io.run(client._io.round_trip(request)))
         return result
 
     def close(self) -> None:

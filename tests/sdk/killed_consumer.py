@@ -29,7 +29,7 @@ from topics import (
     SqliteCursor,
     Topics,
 )
-from topics.client.wire.address import path
+from topics.client.wire.requests import path
 
 LOST = "lost"
 

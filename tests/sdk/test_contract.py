@@ -24,7 +24,7 @@ from tests.contract.test_topics import listed  # noqa: F401
 from tests.sdk.contract_methods import Methods
 from tests.support import Answer
 from topics import Loss, Lost, Record, Restarted
-from topics.client.wire.effects import WireRequest
+from topics.client.wire.requests import WireRequest
 
 MODULES = ("test_tombstones", "test_watermarks", "test_node_filter", "test_delete")
 LONGER = (

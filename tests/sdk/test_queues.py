@@ -84,9 +84,9 @@ class Renewals:
         self.done: list[str] = []
         settle = Claiming.settle
 
-        def watched(claiming: Any, verb: str, *args: Any, **more: Any) -> Any:
+        async def watched(claiming: Any, verb: str, *args: Any, **more: Any) -> Any:
             try:
-                result = yield from settle(claiming, verb, *args, **more)
+                result = await settle(claiming, verb, *args, **more)
             except LeaseLost:
                 self.done.append("lost")
                 raise

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from topics.client.aio_topic import AsyncTopic, entries
-from topics.client.cursors.cursor import Cursor
+from topics.client.cursors import Cursor
 from topics.client.encoding import codec_for
 from topics.client.errors import TopicsError
 from topics.client.operations import managing
@@ -17,8 +17,8 @@ from topics.client.operations.reading import OnLoss
 from topics.client.operations.settings import LogSettings
 from topics.client.operations.watching import Watching, watching
 from topics.client.records import Answer, Record
-from topics.client.wire.address import address_of
 from topics.client.wire.async_io import IS_ASYNC, AsyncIO
+from topics.client.wire.requests import address_of
 from topics.client.wire.session import Session, check_times
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class AsyncTopics:
     ) -> None:
         check_times(timeout_s, retry_s)
         address = address_of(url, api_key)
-        self._connect(Session(address.url, retry_s), AsyncIO(address, timeout_s))
+        io = AsyncIO(address, timeout_s)
+        self._connect(Session(io, address.url, retry_s), io)
 
     @classmethod
     def _over(cls, session: Session, io: AsyncIO) -> Self:
@@ -156,15 +157,15 @@ class AsyncTopics:
 
     async def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         """Create a router, which copies every record of `source`, or those with `tag`, to `dest`."""
-        return await self._io.run(managing.route(self._session, name, source, dest, tag))
+        return Answer(await self._io.run(managing.route(self._session, name, source, dest, tag)))
 
     async def unroute(self, name: str) -> Answer:
         """Remove a router. The records that it copied stay."""
-        return await self._io.run(managing.unroute(self._session, name))
+        return Answer(await self._io.run(managing.unroute(self._session, name)))
 
     async def purge(self) -> Answer:
         """Remove the bytes of all deleted records from the disk, and wait until they are gone."""
-        return await self._io.run(managing.purge(self._session))
+        return await self._io.run(managing.purge_all(self._session))
 
     async def metrics(self) -> dict[str, Any]:
         """The server's metrics."""

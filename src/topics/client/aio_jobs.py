@@ -120,13 +120,14 @@ class AsyncQueue(AsyncTopic[T]):
 @asynccontextmanager
 async def _settled_after(job: AsyncJob[T]) -> AsyncIterator[None]:
     """Renew the lease during a block, then settle the job. A lost lease cancels a block in a task."""
-    renewal = BackgroundTask(job._io, job._claiming.renew(job._lease, lambda: job._is_settled))
+    claiming = job._claiming
+    renewal = BackgroundTask(job._io, lambda: claiming.renew(job._lease, lambda: job._is_settled))
     try:
         yield
     except BaseException as error:
         await renewal.stop()
         if renewal.has_cancelled(error):
-            raise LeaseLost(job._claiming.topic, job.seq) from None
+            raise LeaseLost(claiming.topic, job.seq) from None
         if not renewal.has_failed and not job._is_settled:
             try:
                 await job.nack(error)
@@ -137,7 +138,7 @@ async def _settled_after(job: AsyncJob[T]) -> AsyncIterator[None]:
     if job._is_settled:
         return
     if renewal.has_failed:
-        raise LeaseLost(job._claiming.topic, job.seq)
+        raise LeaseLost(claiming.topic, job.seq)
     await job.ack()
 
 
@@ -207,6 +208,7 @@ class AsyncWorker(Generic[T]):
     async def _handle(self, job: AsyncJob[T]) -> None:
         try:
             async with _settled_after(job):
-                await self._queue._io.call(self._handler, job)
+                io = self._queue._io
+                await io.run(io.call(self._handler, job), ends=True)
         except Exception as error:
             _log.warning("job %d of %s: %s: %s", job.seq, self._queue.name, type(error).__name__, error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack
 
 import msgspec
 
-from topics.client.cursors.cursor import Cursor
+from topics.client.cursors import Cursor
 from topics.client.encoding import RAW, Codec
 from topics.client.errors import TopicsError
 from topics.client.operations import managing
@@ -23,7 +23,7 @@ from topics.client.operations.settings import TopicSettings, WantedTopic
 from topics.client.operations.writing import Batching, Writing, decode_ack
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.async_io import IS_ASYNC, AsyncIO
-from topics.client.wire.effects import Broken, Response
+from topics.client.wire.requests import Broken, Response
 from topics.client.wire.session import Session
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def entries(io: AsyncIO, pages: managing.Pages) -> AsyncIterator[Answer]:
     """The entries of a list of the server."""
     while (page := await io.run(pages.next_page())) is not None:
         for entry in page:
-            yield entry
+            yield Answer(entry)
 
 
 class AsyncTopic(Generic[T]):
@@ -248,7 +248,8 @@ class AsyncTopic(Generic[T]):
 
     async def get(self, seq: int) -> Record[T]:
         """Return one record. If it is not there any more, `RecordGone` tells why."""
-        return single_record(self._codec, await self._run(managing.get(self._session, self.name, seq)))
+        response = await self._run(managing.get(self._session, self.name, seq))
+        return single_record(self._codec, response.body)
 
     # --- columns ----------------------------------------------------------------------------------------
 
@@ -304,7 +305,7 @@ class AsyncTopic(Generic[T]):
 
     async def describe(self) -> Answer:
         """The current state and settings of the topic."""
-        return await self._run(managing.describe(self._session, self.name))
+        return Answer(await self._run(managing.state(self._session, self.name)))
 
     async def configure(self, **settings: Unpack[TopicSettings]) -> Answer:
         """Change these settings; the others stay."""
@@ -322,11 +323,12 @@ class AsyncTopic(Generic[T]):
 
         With `dry_run`, only count them.
         """
-        return await self._run(managing.delete(self._session, self.name, before_seq, tag, seqs, dry_run))
+        selector = {"before_seq": before_seq, "match": tag, "seqs": seqs, "dry_run": dry_run or None}
+        return Answer(await self._run(managing.delete(self._session, self.name, selector)))
 
     async def drop(self, *, if_empty: bool = False, dry_run: bool = False) -> Answer:
         """Remove the topic and all its records."""
-        return await self._run(managing.drop(self._session, self.name, if_empty, dry_run))
+        return Answer(await self._run(managing.drop(self._session, self.name, if_empty, dry_run)))
 
     def ledger(self) -> AsyncIterator[Answer]:
         """The ranges of seqs that are gone, and why: `first_seq`, `last_seq`, `kind`."""

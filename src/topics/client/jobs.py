@@ -118,13 +118,14 @@ class Queue(Topic[T]):
 @contextmanager
 def _settled_after(job: Job[T]) -> Iterator[None]:
     """Renew the lease during a block, then settle the job. A lost lease cancels a block in a task."""
-    renewal = BackgroundThread(job._io, job._claiming.renew(job._lease, lambda: job._is_settled))
+    claiming = job._claiming
+    renewal = BackgroundThread(job._io, lambda: claiming.renew(job._lease, lambda: job._is_settled))
     try:
         yield
     except BaseException as error:
         renewal.stop()
         if renewal.has_cancelled(error):
-            raise LeaseLost(job._claiming.topic, job.seq) from None
+            raise LeaseLost(claiming.topic, job.seq) from None
         if not renewal.has_failed and not job._is_settled:
             try:
                 job.nack(error)
@@ -135,7 +136,7 @@ def _settled_after(job: Job[T]) -> Iterator[None]:
     if job._is_settled:
         return
     if renewal.has_failed:
-        raise LeaseLost(job._claiming.topic, job.seq)
+        raise LeaseLost(claiming.topic, job.seq)
     job.ack()
 
 
@@ -205,6 +206,7 @@ class Worker(Generic[T]):
     def _handle(self, job: Job[T]) -> None:
         try:
             with _settled_after(job):
-                self._queue._io.call(self._handler, job)
+                io = self._queue._io
+                io.run(io.call(self._handler, job), ends=True)
         except Exception as error:
             _log.warning("job %d of %s: %s: %s", job.seq, self._queue.name, type(error).__name__, error)

@@ -99,13 +99,17 @@ class Accepted(msgspec.Struct, frozen=True):
     why: str
 
 
+# Keys of answers that cannot be attributes.
+_ATTRIBUTES = {"from": "first_seq", "to": "last_seq"}
+
+
 class Answer:
     """An answer of the server: its keys are attributes (`$seq` is `seq`), nested objects are dicts."""
 
     __slots__ = ("_values",)
 
     def __init__(self, values: dict[str, Any]) -> None:
-        self._values = {name.lstrip("$"): value for name, value in values.items()}
+        self._values = {_ATTRIBUTES.get(name, name.lstrip("$")): value for name, value in values.items()}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

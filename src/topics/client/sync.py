@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from topics.client.cursors.cursor import Cursor
+from topics.client.cursors import Cursor
 from topics.client.encoding import codec_for
 from topics.client.operations import managing
 from topics.client.operations.queueing import ClaimedJobs, give_back
@@ -13,8 +13,8 @@ from topics.client.operations.settings import LogSettings
 from topics.client.operations.watching import Watching, watching
 from topics.client.records import Answer, Record
 from topics.client.topic import Topic, entries
-from topics.client.wire.address import address_of
 from topics.client.wire.blocking import Blocking
+from topics.client.wire.requests import address_of
 from topics.client.wire.session import Session, check_times
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Topics:
     ) -> None:
         check_times(timeout_s, retry_s)
         address = address_of(url, api_key)
-        self._connect(Session(address.url, retry_s), Blocking(address, timeout_s))
+        io = Blocking(address, timeout_s)
+        self._connect(Session(io, address.url, retry_s), io)
 
     @classmethod
     def _over(cls, session: Session, io: Blocking) -> Self:
@@ -138,15 +139,15 @@ class Topics:
 
     def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         """Create a router, which copies every record of `source`, or those with `tag`, to `dest`."""
-        return self._io.run(managing.route(self._session, name, source, dest, tag))
+        return Answer(self._io.run(managing.route(self._session, name, source, dest, tag)))
 
     def unroute(self, name: str) -> Answer:
         """Remove a router. The records that it copied stay."""
-        return self._io.run(managing.unroute(self._session, name))
+        return Answer(self._io.run(managing.unroute(self._session, name)))
 
     def purge(self) -> Answer:
         """Remove the bytes of all deleted records from the disk, and wait until they are gone."""
-        return self._io.run(managing.purge(self._session))
+        return self._io.run(managing.purge_all(self._session))
 
     def metrics(self) -> dict[str, Any]:
         """The server's metrics."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack
 
-from topics.client.cursors.cursor import Cursor
+from topics.client.cursors import Cursor
 from topics.client.encoding import RAW, Codec
 from topics.client.operations import managing
 from topics.client.operations.columns import ReplyColumns, needed
@@ -28,7 +28,8 @@ T = TypeVar("T")
 def entries(io: Blocking, pages: managing.Pages) -> Iterator[Answer]:
     """The entries of a list of the server."""
     while (page := io.run(pages.next_page())) is not None:
-        yield from page
+        for entry in page:
+            yield Answer(entry)
 
 
 class Topic(Generic[T]):
@@ -202,7 +203,8 @@ class Topic(Generic[T]):
 
     def get(self, seq: int) -> Record[T]:
         """Return one record. If it is not there any more, `RecordGone` tells why."""
-        return single_record(self._codec, self._run(managing.get(self._session, self.name, seq)))
+        response = self._run(managing.get(self._session, self.name, seq))
+        return single_record(self._codec, response.body)
 
     # --- columns ----------------------------------------------------------------------------------------
 
@@ -258,7 +260,7 @@ class Topic(Generic[T]):
 
     def describe(self) -> Answer:
         """The current state and settings of the topic."""
-        return self._run(managing.describe(self._session, self.name))
+        return Answer(self._run(managing.state(self._session, self.name)))
 
     def configure(self, **settings: Unpack[TopicSettings]) -> Answer:
         """Change these settings; the others stay."""
@@ -276,11 +278,12 @@ class Topic(Generic[T]):
 
         With `dry_run`, only count them.
         """
-        return self._run(managing.delete(self._session, self.name, before_seq, tag, seqs, dry_run))
+        selector = {"before_seq": before_seq, "match": tag, "seqs": seqs, "dry_run": dry_run or None}
+        return Answer(self._run(managing.delete(self._session, self.name, selector)))
 
     def drop(self, *, if_empty: bool = False, dry_run: bool = False) -> Answer:
         """Remove the topic and all its records."""
-        return self._run(managing.drop(self._session, self.name, if_empty, dry_run))
+        return Answer(self._run(managing.drop(self._session, self.name, if_empty, dry_run)))
 
     def ledger(self) -> Iterator[Answer]:
         """The ranges of seqs that are gone, and why: `first_seq`, `last_seq`, `kind`."""

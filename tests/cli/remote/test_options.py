@@ -15,7 +15,7 @@ from tests.cli.command import refused, topics
 from tests.support import ServerProcess, free_port
 from topics.cli.remote import client
 from topics.cli.remote.options import moment
-from topics.client.wire.effects import Response
+from topics.client.wire.requests import Response
 
 SECRET = "tk_for-the-tests"
 

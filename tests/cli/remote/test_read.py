@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.command import Outcome, topics
 from tests.support import ServerProcess, free_port
-from topics.client.wire.address import Address
+from topics.client.wire.requests import Address
 
 Run = Callable[..., Outcome]
 

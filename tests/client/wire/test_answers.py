@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topics.client.wire.answers import AnswerParser, KnownHeads, PipelinedAnswers
-from topics.client.wire.effects import Response
+from topics.client.wire.requests import Response
 
 
 def answer(body: bytes, *more: bytes, status: bytes = b"200 OK") -> bytes:

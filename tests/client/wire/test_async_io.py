@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from topics.client.wire.address import KEY_HEADER, address_of, render_keyed
 from topics.client.wire.async_io import AsyncIO
 from topics.client.wire.async_pool import MAX_CONNECTIONS, Slots
-from topics.client.wire.effects import Broken, Operation, Response, RoundTrip, WireRequest
+from topics.client.wire.requests import KEY_HEADER, Broken, WireRequest, address_of, render_keyed
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -66,17 +65,17 @@ async def listening(timeout_s: float = 60) -> AsyncIterator[tuple[Listener, Asyn
         server.close()
 
 
-def ask(target: str, wait_s: float = 0.0) -> Operation[Response]:
-    return (yield RoundTrip(WireRequest(method="GET", target=target, wait_s=wait_s)))
+def get(target: str, wait_s: float = 0.0) -> WireRequest:
+    return WireRequest(method="GET", target=target, wait_s=wait_s)
 
 
 def test_a_short_wait_behind_a_long_one_ends_in_its_own_time() -> None:
     async def scenario() -> None:
         async with listening(timeout_s=0.05) as (listener, io):
-            await io.run(ask("/long", wait_s=3600))  # its timer has an hour to go
+            await io.round_trip(get("/long", wait_s=3600))  # its timer has an hour to go
             listener.may_answer.clear()
             with pytest.raises(Broken, match="no answer in time"):
-                await io.run(ask("/short"))
+                await io.round_trip(get("/short"))
             assert listener.asked == [b"GET /long", b"GET /short"]
 
     asyncio.run(scenario())
@@ -85,10 +84,10 @@ def test_a_short_wait_behind_a_long_one_ends_in_its_own_time() -> None:
 def test_a_long_wait_behind_a_short_one_is_not_cut_short() -> None:
     async def scenario() -> None:
         async with listening(timeout_s=0.05) as (listener, io):
-            await io.run(ask("/short"))
+            await io.round_trip(get("/short"))
             listener.may_answer.clear()
             asyncio.get_running_loop().call_later(0.2, listener.may_answer.set)
-            assert (await io.run(ask("/long", wait_s=3600))).body == b"{}"
+            assert (await io.round_trip(get("/long", wait_s=3600))).body == b"{}"
 
     asyncio.run(scenario())
 
@@ -97,10 +96,12 @@ def test_more_than_so_many_wait_their_turn_and_those_that_go_away_hold_up_nobody
     async def scenario() -> None:
         async with listening() as (listener, io):
             listener.may_answer.clear()
-            first = [asyncio.create_task(io.run(ask(f"/{number}"))) for number in range(MAX_CONNECTIONS)]
+            first = [
+                asyncio.create_task(io.round_trip(get(f"/{number}"))) for number in range(MAX_CONNECTIONS)
+            ]
             await listener.until_under_way(MAX_CONNECTIONS)
-            late = [asyncio.create_task(io.run(ask(f"/late{number}"))) for number in range(3)]
-            silent = asyncio.create_task(io.run(ask("/silent", wait_s=3600)))  # takes no place
+            late = [asyncio.create_task(io.round_trip(get(f"/late{number}"))) for number in range(3)]
+            silent = asyncio.create_task(io.round_trip(get("/silent", wait_s=3600)))  # takes no place
             await listener.until_under_way(MAX_CONNECTIONS + 1)
             late[0].cancel()
             listener.may_answer.set()

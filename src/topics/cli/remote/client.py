@@ -10,9 +10,8 @@ import msgspec
 
 from topics.client import Refused, TopicsError, Unreachable
 from topics.client.sync import Topics
-from topics.client.wire.address import Address, address_of
 from topics.client.wire.blocking import Blocking
-from topics.client.wire.effects import Broken, NotConnected, Operation, Response, RoundTrip, WireRequest
+from topics.client.wire.requests import Address, Broken, NotConnected, WireRequest, address_of
 from topics.client.wire.session import RetryRule, Session, decode_or_refuse, refused_by
 from topics.core import UserMistake, did_you_mean, nearest
 
@@ -48,9 +47,8 @@ def connect(
     except ValueError as error:
         raise UserMistake(str(error)) from None
     rule = CommandRetries(address, wait_s, awaits_restarts=awaits_restarts)
-    session = Session(address.url, max(wait_s or 0.0, PATIENCE_S), rule)
     io = Blocking(address, answer_within_s, connect_s=HEARD_WITHIN_S, on_silence=rule.probe)
-    return Topics._over(session, io)
+    return Topics._over(Session(io, address.url, max(wait_s or 0.0, PATIENCE_S), rule), io)
 
 
 class CommandRetries(RetryRule):
@@ -95,20 +93,15 @@ class CommandProbe:
         while True:
             more_s = max(deadline - time.monotonic() - HEARD_WITHIN_S, 0.0)
             try:
-                answer = self._io.run(_once(WireRequest(method="GET", target="/v0/health", wait_s=more_s)))
-                refused = refused_by(answer)
-                if refused is None or not _is_foreign(refused):
+                health = WireRequest(method="GET", target="/v0/health", wait_s=more_s)
+                answer = self._io.run(self._io.round_trip(health))
+                if answer.status < 400 or not _is_foreign(refused_by(answer)):
                     return
                 raise Broken(f"what answers there is none (status {answer.status})")
             except (NotConnected, Broken) as error:
                 if time.monotonic() + PAUSE_S > deadline:
                     raise Unreachable(f"no topics server answers at {self._url}: {error}") from None
             time.sleep(PAUSE_S)
-
-
-def _once(request: WireRequest) -> Operation[Response]:
-    response: Response = yield RoundTrip(request)
-    return response
 
 
 def _is_foreign(refused: Refused) -> bool:

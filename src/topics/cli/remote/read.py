@@ -20,7 +20,7 @@ from topics.cli.remote.client import none_begins, state_of, topic_name, topic_na
 from topics.cli.remote.formats import Item, Printer, printer
 from topics.cli.remote.options import add_flags, client_for, given_flags, moment, natural
 from topics.client import Unreachable
-from topics.client.cursors.cursor import MemoryCursor, position_after
+from topics.client.cursors import MemoryCursor, position_after
 from topics.client.errors import TopicNotFound
 from topics.client.records import Position, Record, Restarted
 from topics.client.sync import Topics

@@ -22,7 +22,7 @@ from topics.cli.parser import any_bytes
 from topics.cli.remote.client import Json, require_server, topic_path
 from topics.cli.remote.options import add_flags, client_for, given_flags
 from topics.client.sync import Topics
-from topics.client.wire.effects import WireRequest
+from topics.client.wire.requests import WireRequest
 from topics.client.wire.session import decode_or_refuse
 from topics.core import UserMistake
 

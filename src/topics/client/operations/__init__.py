@@ -1,1 +1,1 @@
-"""The operations of the SDK, without I/O: generators that the blocking and the asyncio clients run."""
+"""The operations of the SDK: coroutines that await a transport, blocking or on asyncio."""

@@ -13,7 +13,7 @@ from topics.client.operations.pages import TombstoneReply
 from topics.client.operations.reading import IgnoredLosses, OnLoss, check_ways_past
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Restarted
-from topics.client.wire.effects import Call, Operation, WireRequest
+from topics.client.wire.requests import WireRequest
 from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -68,42 +68,42 @@ class ReplyColumns:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def read(self, from_seq: int | None, on_loss: OnLoss | None, ignore_loss: str | None) -> Operation[Any]:
+    async def read(self, from_seq: int | None, on_loss: OnLoss | None, ignore_loss: str | None) -> Any:
         """Read all records after `from_seq` as a table. A loss is raised, or passed as the options say."""
         pa = needed("pyarrow")
         check_ways_past(on_loss, ignore_loss)
         body = encode_json({"from_seq": from_seq or 0})
         request = WireRequest(method="POST", target=topic_path(self._topic) + "/scan", body=body)
-        response = yield from self._session.fetch(request)
+        response = await self._session.fetch(request)
         stream = pa.ipc.open_stream(response.body)
         epoch = _notes(stream.schema.metadata).epoch
         batches = []
         for batch, notes in _batches(stream):
             if notes.tombstone is not None:
-                yield from self._handle_loss(notes.tombstone, epoch, on_loss, ignore_loss)
+                await self._handle_loss(notes.tombstone, epoch, on_loss, ignore_loss)
             if batch.num_rows:
                 batches.append(batch)
         return pa.Table.from_batches(batches, stream.schema.remove_metadata())
 
-    def _handle_loss(
+    async def _handle_loss(
         self, tombstone: TombstoneReply, epoch: int, on_loss: OnLoss | None, ignore_loss: str | None
-    ) -> Operation[None]:
+    ) -> None:
         loss = tombstone.loss(self._topic, epoch, None)
         if on_loss is not None:
-            yield Call(on_loss, (loss,))
+            await self._session.io.call(on_loss, loss)
         elif ignore_loss is not None:
             self._ignored.note(loss, ignore_loss)
         else:
             raise loss_error(loss)
         if isinstance(loss, Restarted) and tombstone.gap_to >= tombstone.gap_from:
             # The same tombstone also tells what the new incarnation has lost already.
-            yield from self._handle_loss(
+            await self._handle_loss(
                 msgspec.structs.replace(tombstone, reason="mixed"), epoch, on_loss, ignore_loss
             )
 
     # --- writing ----------------------------------------------------------------------------------------
 
-    def write(self, table: Any) -> Operation[Ack]:
+    async def write(self, table: Any) -> Ack:
         pa = needed("pyarrow")
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
@@ -112,11 +112,11 @@ class ReplyColumns:
         table = table.drop_columns([name for name in _GIVEN_BY_THE_SERVER if name in table.column_names])
         if not table.num_rows:
             raise ValueError("the table has no rows")
-        yield from self._wanted.ensure()
+        await self._wanted.ensure()
         written: list[_WrittenColumn] = []
         epoch = 0
         for body in _requests(pa, table):
-            answer = yield from self._send(body)
+            answer = await self._send(body)
             epoch = answer.epoch
             written += [batch for batch in answer.batches if batch.count]
         first, last = written[0].first_seq, written[-1].last_seq
@@ -125,12 +125,12 @@ class ReplyColumns:
         deduped = all(batch.deduped for batch in written)
         return Ack(self._topic, epoch, first, last, sum(batch.count for batch in written), deduped)
 
-    def _send(self, body: bytes) -> Operation[_Answer]:
+    async def _send(self, body: bytes) -> _Answer:
         key = self._session.new_key()
         query = {"idempotency_key": key, **({"create": "false"} if self._wanted.is_given else {})}
         target = f"{topic_path(self._topic)}/append?{urlencode(query)}"
         request = WireRequest(method="POST", target=target, body=body, content_type=ARROW)
-        response = yield from self._session.write(self._topic, request, key)
+        response = await self._session.write(self._topic, request, key)
         return decode_or_refuse(_decode_answer, response)
 
 

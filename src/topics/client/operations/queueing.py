@@ -17,8 +17,8 @@ from topics.client.operations.pages import TombstoneReply
 from topics.client.operations.reading import OnLoss
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import AnyLoss
-from topics.client.wire.effects import Call, Operation, Pause, Response, WireRequest
 from topics.client.wire.forks import reset_after_fork
+from topics.client.wire.requests import WireRequest
 from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
 
 T = TypeVar("T")
@@ -115,36 +115,36 @@ class Claiming(Generic[T]):
         self._wanted = wanted
         self._claimed_jobs = claimed_jobs
 
-    def claim(
+    async def claim(
         self, limit: int, lease_ms: int | None, wait_s: float, on_loss: OnLoss | None
-    ) -> Operation[list[tuple[Lease, T]]]:
+    ) -> list[tuple[Lease, T]]:
         """Claim jobs and decode their data. Jobs that come with a loss wait until the loss is handled."""
         if limit < 1:
             raise ValueError("max is 1 or more")
-        yield from self._wanted.ensure()
+        await self._wanted.ensure()
         deadline = time.monotonic() + wait_s
         while True:
             leases = self._claimed_jobs.take(self.topic, limit)
             if not leases:
                 left = min(max(deadline - time.monotonic(), 0.0), LONGEST_WAIT_S)
-                leases, loss = yield from self._ask(limit, lease_ms, left)
+                leases, loss = await self._ask(limit, lease_ms, left)
                 if loss is not None:
                     self._claimed_jobs.keep(self.topic, leases)
                     if on_loss is None:
                         raise loss_error(loss)
-                    yield Call(on_loss, (loss,))
+                    await self._session.io.call(on_loss, loss)
                     continue
             if leases or time.monotonic() >= deadline:
-                return (yield from self._decoded(leases))
+                return await self._decoded(leases)
 
     def keep(self, leases: list[Lease]) -> None:
         """Keep jobs that were not handed out, for the next claim or for `close`."""
         if leases:
             self._claimed_jobs.keep(self.topic, leases)
 
-    def _ask(
+    async def _ask(
         self, limit: int, lease_ms: int | None, wait_s: float
-    ) -> Operation[tuple[list[Lease], AnyLoss | None]]:
+    ) -> tuple[list[Lease], AnyLoss | None]:
         # Explicit, because the topic's own lease may change and renewals have to know it.
         lease_ms = lease_ms or self._wanted.lease_ms or DEFAULT_LEASE_MS
         node = self._claimed_jobs.node
@@ -155,7 +155,7 @@ class Claiming(Generic[T]):
         request = WireRequest(
             method="POST", target=topic_path(self.topic) + "/claim", body=encode_json(body), wait_s=wait_s
         )
-        response: Response = yield from self._session.fetch(request)
+        response = await self._session.fetch(request)
         # After a wait, the lease began during it, most likely at its end.
         began = time.monotonic() if wait_s else began
         answer = decode_or_refuse(_decode_claim, response)
@@ -164,7 +164,7 @@ class Claiming(Generic[T]):
         told = answer.tombstone
         return leases, None if told is None else told.loss(self.topic, answer.epoch, None)
 
-    def _decoded(self, leases: list[Lease]) -> Operation[list[tuple[Lease, T]]]:
+    async def _decoded(self, leases: list[Lease]) -> list[tuple[Lease, T]]:
         """Decode jobs. If one does not fit the type, return it with the reason and keep the others."""
         jobs: list[tuple[Lease, T]] = []
         for index, lease in enumerate(leases):
@@ -175,47 +175,47 @@ class Claiming(Generic[T]):
                 self._claimed_jobs.keep(self.topic, others)
                 invalid = InvalidData(self.topic, lease.row.seq, str(error))
                 try:
-                    yield from self.settle("nack", lease, {"error": error_text(invalid)})
+                    await self.settle("nack", lease, {"error": error_text(invalid)})
                 except LeaseLost:
                     pass
                 raise invalid from error
         return jobs
 
-    def settle(
+    async def settle(
         self, verb: str, lease: Lease, more: Json | None = None, patience_s: float | None = None
-    ) -> Operation[None]:
+    ) -> None:
         """Ack, nack or extend one job; `LeaseLost`: the lease has ended."""
         seq = lease.row.seq
         body = {"node": lease.node, "seqs": [seq], "lease_ids": [lease.row.lease_id], **(more or {})}
         broken: list[Exception] = []
         target = f"{topic_path(self.topic)}/{verb}"
-        answer = yield from self._session.ask("POST", target, body, patience_s=patience_s, broken=broken)
+        answer = await self._session.ask("POST", target, body, patience_s=patience_s, broken=broken)
         if seq not in answer["skipped"] and seq not in answer.get("lost", ()):
             return
-        if verb == "ack" and broken and (yield from self._is_deleted(seq)):
+        if verb == "ack" and broken and (await self._is_deleted(seq)):
             return  # by the attempt that was not answered
         raise LeaseLost(self.topic, seq)
 
-    def renew(self, lease: Lease, is_settled: Callable[[], bool]) -> Operation[bool]:
+    async def renew(self, lease: Lease, is_settled: Callable[[], bool]) -> bool:
         """Extend a lease until its job is settled; False if the lease is lost before that."""
         # A job that the client held for a while has less of its lease left.
         wait_s = min(lease.lease_s, max(lease.ends - time.monotonic(), 0.0)) / HEARTBEATS
         more = {"lease_ms": int(lease.lease_s * 1000)}
         while True:
-            yield Pause(wait_s)
+            await self._session.io.pause(wait_s)
             if is_settled():
                 return True
             wait_s = lease.lease_s / HEARTBEATS
             try:
-                yield from self.settle("extend", lease, more, patience_s=wait_s)
+                await self.settle("extend", lease, more, patience_s=wait_s)
             except LeaseLost:
                 return is_settled()
             except TopicsError:
                 pass  # the next attempt tells whether the lease has ended
 
-    def _is_deleted(self, seq: int) -> Operation[bool]:
+    async def _is_deleted(self, seq: int) -> bool:
         try:
-            yield from self._session.ask("GET", f"{topic_path(self.topic)}/records/{seq}")
+            await self._session.ask("GET", f"{topic_path(self.topic)}/records/{seq}")
         except RecordGone as gone:
             return gone.why == "deleted"
         except Refused:
@@ -223,7 +223,7 @@ class Claiming(Generic[T]):
         return False
 
 
-def give_back(session: Session, claimed_jobs: ClaimedJobs) -> Operation[None]:
+async def give_back(session: Session, claimed_jobs: ClaimedJobs) -> None:
     """Release jobs that were never handed out."""
     for topic, leases in claimed_jobs.take_all().items():
         body = {
@@ -232,7 +232,7 @@ def give_back(session: Session, claimed_jobs: ClaimedJobs) -> Operation[None]:
             "lease_ids": [lease.row.lease_id for lease in leases],
         }
         try:
-            yield from session.ask("POST", f"{topic_path(topic)}/nack", body, patience_s=0)
+            await session.ask("POST", f"{topic_path(topic)}/nack", body, patience_s=0)
         except TopicsError:
             pass  # their leases end by themselves
 

@@ -17,23 +17,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from topics.client.cursors.cursor import Cursor, MemoryCursor, position_after
+from topics.client.cursors import Cursor, MemoryCursor, position_after
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import loss_error
 from topics.client.operations.pages import Batch, PageReply, page_decoder, records_of
 from topics.client.records import AnyLoss, Position, Record, Restarted
-from topics.client.wire.effects import (
-    Abandon,
-    Begin,
-    Broken,
-    Call,
-    Finish,
-    NotConnected,
-    Operation,
-    Response,
-    WireRequest,
-)
-from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
+from topics.client.wire.requests import Broken, NotConnected, Response, WireRequest
+from topics.client.wire.session import Json, Session, decode_or_refuse, state_path, topic_path
 
 T = TypeVar("T")
 PAGE_RECORDS = 1000
@@ -177,9 +167,9 @@ class Reading(Generic[T]):
     def yields_losses(self) -> bool:
         return self._options.yields_losses
 
-    def begin(self) -> Operation[None]:
+    async def begin(self) -> None:
         """Load the cursor's position and find out where to begin."""
-        yield from self.cursor._begin(self._topic, self._session)
+        await self.cursor._begin(self._topic, self._session)
         position = self.cursor.position
         options = self._options
         if position is not None:
@@ -189,31 +179,31 @@ class Reading(Generic[T]):
         elif options.last is not None:
             self._uses_last = True
         elif options.since is None:
-            yield from self._find_start()
+            await self._find_start()
 
-    def _find_start(self) -> Operation[None]:
+    async def _find_start(self) -> None:
         start = "head" if self._options.from_head and not self._is_given else self.cursor.start
         if start == "first":
             return
-        state = yield from self._session.ask("GET", topic_path(self._topic) + "?touch=false")
+        state = await self._session.ask("GET", state_path(self._topic))
         self._epoch = state["epoch"]
         self._seq = state["head_seq"] if start == "head" else state["earliest_seq"] - 1
         # The position of the consumer from now on: later losses are reported.
         self.cursor._advance(Position(self._topic, state["epoch"], self._seq))
-        yield from self.cursor._flush()
+        await self.cursor._flush()
 
     # --- pages ------------------------------------------------------------------------------------------
 
-    def next_batch(self) -> Operation[Batch[T] | None]:
+    async def next_batch(self) -> Batch[T] | None:
         """Return the next records, with a loss in its place; None at the end."""
         if self._is_over or self._left == 0:
             return None
-        page = yield from self._fetch()
+        page = await self._fetch()
         if page.tombstone is not None:
             loss = page.tombstone.loss(self._topic, page.epoch, self._known_epoch)
             if isinstance(loss, Restarted):
                 # Start at the first seq of this incarnation. Its own losses follow as another loss.
-                yield from self._return_to(position_after(loss))
+                self._return_to(position_after(loss))
                 return Batch([], loss)
             batch = self._cut(records_of(self._codec, self._topic, page))
             batch.loss = loss
@@ -239,21 +229,21 @@ class Reading(Generic[T]):
                 self._page_end = None
         return batch
 
-    def _fetch(self) -> Operation[PageReply]:
+    async def _fetch(self) -> PageReply:
         begun, self._begun = self._begun, None
         response: Response | None = None
         if begun is not None:
             try:
-                response = yield Finish(begun)
+                response = await self._session.io.finish(begun)
             except (NotConnected, Broken):
                 response = None  # sent again below, with retries
         if response is None or response.status != 200:
-            response = yield from self._session.fetch(self._request())
+            response = await self._session.fetch(self._request())
         page = decode_or_refuse(page_decoder(self._codec), response)
-        yield from self._look_ahead(page)
+        await self._look_ahead(page)
         return page
 
-    def _look_ahead(self, page: PageReply) -> Operation[None]:
+    async def _look_ahead(self, page: PageReply) -> None:
         """Note where the next page begins, and request it while this one is handled."""
         if page.records or page.tombstone is not None or not page.caught_up:
             self._heard = time.monotonic()
@@ -269,7 +259,7 @@ class Reading(Generic[T]):
             self._is_over = True
         elif not page.caught_up and page.tombstone is None and self._left is None:
             try:
-                self._begun = yield Begin(self._request())
+                self._begun = await self._session.io.begin(self._request())
             except (NotConnected, Broken):
                 self._begun = None
 
@@ -278,10 +268,10 @@ class Reading(Generic[T]):
             return page.caught_up or page.next_from_seq >= (self._goal or 0)
         return page.caught_up and not page.records and self._silence_left() == 0
 
-    def _return_to(self, position: Position) -> Operation[None]:
+    def _return_to(self, position: Position) -> None:
         begun, self._begun = self._begun, None
         if begun is not None:
-            yield Abandon(begun)
+            self._session.io.abandon(begun)
         self._seq, self._page_end, self._is_over, self._goal = position.seq, None, False, None
 
     def _silence_left(self) -> float:
@@ -333,36 +323,36 @@ class Reading(Generic[T]):
 
     # --- the cursor -------------------------------------------------------------------------------------
 
-    def handle_loss(self, loss: AnyLoss) -> Operation[None]:
+    async def handle_loss(self, loss: AnyLoss) -> None:
         """Pass a loss in the way that the options say, or raise it."""
         options = self._options
         if options.yields_losses:
             pass  # the reader has yielded it
         elif options.on_loss is not None:
-            yield Call(options.on_loss, (loss,))
+            await self._session.io.call(options.on_loss, loss)
         elif options.ignore_loss is not None:
             self._ignored.note(loss, options.ignore_loss)
         else:
             raise loss_error(loss)
         self.cursor._advance(position_after(loss))
-        yield from self.cursor._flush()
+        await self.cursor._flush()
 
     def done(self, record: Record[T]) -> bool:
         """A record is done. Returns whether the position is to be stored now."""
         return self.cursor._advance(Position(record.topic, record.epoch, record.seq))
 
-    def batch_done(self, batch: Batch[T]) -> Operation[None]:
+    async def batch_done(self, batch: Batch[T]) -> None:
         """The whole page is done, with the records that the server left out of it."""
         if batch.invalid is not None:
             raise batch.invalid
         position, self._page_end = self._page_end, None
         if position is not None and position != self.cursor.position and self.cursor._advance(position):
-            yield from self.cursor._flush()
+            await self.cursor._flush()
 
-    def close(self) -> Operation[None]:
+    async def close(self) -> None:
         begun, self._begun = self._begun, None
         if begun is not None:
-            yield Abandon(begun)
+            self._session.io.abandon(begun)
         self.cursor._hand_out(None)
         if self._pid == os.getpid():  # in a forked process, the parent may have moved on
-            yield from self.cursor._flush()
+            await self.cursor._flush()

@@ -7,8 +7,7 @@ import msgspec
 
 from topics.client.encoding import encode_json
 from topics.client.errors import ConfigDiffers, Forbidden, Refused, TopicNotFound
-from topics.client.wire.effects import Operation
-from topics.client.wire.session import Session, topic_path
+from topics.client.wire.session import Session, state_path, topic_path
 from topics.core.config import TopicConfig, config_to_json, parse_config
 from topics.core.errors import ApiError
 
@@ -75,30 +74,30 @@ class WantedTopic:
     def is_given(self) -> bool:
         return bool(self._settings)
 
-    def ensure(self, *, again: bool = False) -> Operation[None]:
+    async def ensure(self, *, again: bool = False) -> None:
         """Create the topic if it is missing; raise `ConfigDiffers` if it has other settings."""
         if self.is_there and not again:
             return
         while True:
             try:
-                state = yield from self._session.ask("GET", topic_path(self._topic) + "?touch=false")
+                state = await self._session.ask("GET", state_path(self._topic))
                 self._compare(state["config"])
                 self.lease_ms = state["config"]["lease_ms"]
                 break
             except TopicNotFound:
-                yield from self._make()
+                await self._make()
             except Forbidden:
                 # The key may write, but not read the settings. The write tells whether the topic exists.
                 if again:
-                    yield from self._make()
+                    await self._make()
                 break
         self.is_there = True
 
-    def _make(self) -> Operation[None]:
+    async def _make(self) -> None:
         """Create the topic, or accept that another program has just done so."""
         headers = (("If-None-Match", "*"),)
         try:
-            yield from self._session.ask("PUT", topic_path(self._topic), self._settings, headers=headers)
+            await self._session.ask("PUT", topic_path(self._topic), self._settings, headers=headers)
         except Refused as refusal:
             if refusal.code != "topic_exists":
                 raise

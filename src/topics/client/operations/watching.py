@@ -12,20 +12,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from topics.client.cursors.cursor import Cursor
+from topics.client.cursors import Cursor
 from topics.client.encoding import Codec, codec_for
 from topics.client.operations.pages import Batch
 from topics.client.operations.reading import IgnoredLosses, OnLoss, Reading, ReadOptions
-from topics.client.wire.address import path
-from topics.client.wire.effects import (
-    Broken,
-    CloseStream,
-    NotConnected,
-    Open,
-    Operation,
-    Receive,
-    WireRequest,
-)
+from topics.client.wire.requests import Broken, NotConnected, WireRequest, path
 from topics.client.wire.session import Session, refused_by
 
 # A stream without a heartbeat for this long is dead.
@@ -66,9 +57,10 @@ class StreamEvents:
 
 
 class Watching:
-    def __init__(self, readings: dict[str, Reading[Any]], idle_s: float | None) -> None:
+    def __init__(self, session: Session, readings: dict[str, Reading[Any]], idle_s: float | None) -> None:
         if not readings:
             raise ValueError("name at least one topic to watch")
+        self._session = session
         self._readings = readings
         self._idle_s = idle_s
         self._heard = time.monotonic()
@@ -77,17 +69,17 @@ class Watching:
         self._stream: Any = None
         self._events = StreamEvents(readings)
 
-    def begin(self) -> Operation[None]:
+    async def begin(self) -> None:
         for reading in self._readings.values():
-            yield from reading.begin()
+            await reading.begin()
 
-    def next_turn(self) -> Operation[tuple[Reading[Any], Batch[Any]] | None]:
+    async def next_turn(self) -> tuple[Reading[Any], Batch[Any]] | None:
         """Return a page of one topic with its reader; None after `idle_s` without a record."""
         while True:
             while self._waiting:
                 name = self._waiting.pop(0)
                 reading = self._readings[name]
-                batch = yield from reading.next_batch()
+                batch = await reading.next_batch()
                 if batch is None:
                     continue
                 if not reading.is_caught_up or batch.loss is not None:
@@ -95,25 +87,25 @@ class Watching:
                 if batch.records or batch.loss is not None or batch.invalid is not None:
                     self._heard = time.monotonic()
                     return reading, batch
-                yield from reading.batch_done(batch)
-            if not (yield from self._wait()):
+                await reading.batch_done(batch)
+            if not (await self._wait()):
                 return None
 
-    def _wait(self) -> Operation[bool]:
+    async def _wait(self) -> bool:
         """Wait until a topic may have more. Returns whether there is time left."""
         while not self._waiting:
             left = self._left_s()
             if left == 0:
                 return False
-            if self._stream is None and not (yield from self._open()):
+            if self._stream is None and not (await self._open()):
                 # The next read, with its retries, finds out why.
                 self._waiting = list(self._readings)
                 break
-            data = yield Receive(self._stream, min(left, SILENCE_S))
+            data = await self._session.io.receive(self._stream, min(left, SILENCE_S))
             if data:
                 self._waiting += [name for name in self._events.topics_in(data) if name not in self._waiting]
             elif data is not None or left >= SILENCE_S:
-                yield from self._hang_up()  # it has ended, or is dead
+                self._hang_up()  # it has ended, or is dead
         return True
 
     def _left_s(self) -> float:
@@ -121,7 +113,7 @@ class Watching:
             return SILENCE_S
         return max(self._heard + self._idle_s - time.monotonic(), 0.0)
 
-    def _open(self) -> Operation[bool]:
+    async def _open(self) -> bool:
         """Open the stream at the positions of the readers, so that it reports all that they have not read."""
         query = [("include_data", "false"), ("include_meta", "false"), ("heartbeat_ms", str(HEARTBEAT_MS))]
         for name, reading in self._readings.items():
@@ -129,24 +121,23 @@ class Watching:
             query.append(("topic", f"{name}@{seq}" + ("" if epoch is None else f"~{epoch}")))
         try:
             request = WireRequest(method="GET", target=f"{path('tail')}?{urlencode(query)}")
-            response, self._stream = yield Open(request)
+            response, self._stream = await self._session.io.open(request)
         except (NotConnected, Broken):
             return False
         self._events = StreamEvents(self._readings)
-        refused = refused_by(response)
-        if refused is not None and refused.status < 429:
-            raise refused
-        return refused is None
+        if 400 <= response.status < 429:
+            raise refused_by(response)
+        return response.status < 400
 
-    def _hang_up(self) -> Operation[None]:
+    def _hang_up(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            yield CloseStream(stream)
+            stream.close()
 
-    def close(self) -> Operation[None]:
-        yield from self._hang_up()
+    async def close(self) -> None:
+        self._hang_up()
         for reading in self._readings.values():
-            yield from reading.close()
+            await reading.close()
 
 
 def watching(
@@ -164,4 +155,4 @@ def watching(
         name: Reading(session, name, codec, cursor, options, IgnoredLosses())
         for name, cursor in cursors.items()
     }
-    return Watching(readings, idle_s)
+    return Watching(session, readings, idle_s)

@@ -11,9 +11,8 @@ from topics.client.encoding import Codec, encode_json
 from topics.client.errors import TopicNotFound, TopicsError
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Draft
-from topics.client.wire.address import KEY_HEADER
-from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Response, WireRequest
 from topics.client.wire.forks import reset_after_fork
+from topics.client.wire.requests import KEY_HEADER, Broken, NotConnected, Operation, Response, WireRequest
 from topics.client.wire.session import Session, decode_or_refuse, topic_path
 
 T = TypeVar("T")
@@ -47,6 +46,7 @@ class Writing(Generic[T]):
 
     def __init__(self, session: Session, topic: str, codec: Codec[T], wanted: WantedTopic) -> None:
         self._session = session
+        self.io = session.io
         self.new_key = session.new_key
         self.topic = topic
         self.codec = codec
@@ -96,12 +96,9 @@ class Writing(Generic[T]):
         key = key or self.new_key()
         return self.send(self.request(self.body(rows, key)), key)
 
-    def send(self, request: WireRequest, key: str) -> Operation[Ack]:
-        return self.finish(request, key) if self.wanted.is_there else self._make_and_finish(request, key)
-
-    def _make_and_finish(self, request: WireRequest, key: str) -> Operation[Ack]:
-        yield from self.wanted.ensure()
-        return (yield from self.finish(request, key))
+    async def send(self, request: WireRequest, key: str) -> Ack:
+        await self.wanted.ensure()
+        return await self.finish(request, key)
 
     def request(self, body: bytes, header_key: str = "") -> WireRequest:
         headers = ((KEY_HEADER, header_key),) if header_key else ()
@@ -115,26 +112,24 @@ class Writing(Generic[T]):
         # Joined once, because a batch is large.
         return _BETWEEN.join([_BEGIN + rows[0], *rows[1:-1], last])
 
-    def finish(
+    async def finish(
         self,
         request: WireRequest,
         key: str,
         begun: Any = None,
         since: float | None = None,
         came: Response | Broken | None = None,
-    ) -> Operation[Ack]:
+    ) -> Ack:
         while True:
             try:
-                response: Response = yield from self._session.write(
-                    self.topic, request, key, begun, since, came
-                )
+                response = await self._session.write(self.topic, request, key, begun, since, came)
                 return decode_or_refuse(decode_ack, response)
             except TopicNotFound:
                 if not self.wanted.is_given:
                     raise
                 # Dropped since it was looked at: created again with its settings.
                 begun = since = came = None
-                yield from self.wanted.ensure(again=True)
+                await self.wanted.ensure(again=True)
 
 
 class Sent:
@@ -213,19 +208,19 @@ class Batching(Generic[T]):
             self._due = monotonic() + self._linger_s
         return self.is_full or self.due_s <= 0
 
-    def send(self) -> Operation[int]:
+    async def send(self) -> int:
         """Send a batch after the one before is answered. Returns the number of its records."""
-        yield from self._settle()
+        await self._settle()
         if not self._rows:
             return 0
-        yield from self._writing.wanted.ensure()
+        await self._writing.wanted.ensure()
         key = self._writing.new_key()
         body, count = self._take(key)
         # Noted before it is sent: after an interruption, the next call completes it.
         sent = self._sent = Sent(self._writing.request(body), key)
         sent.since = monotonic()
         try:
-            sent.begun = yield Begin(sent.request)
+            sent.begun = await self._writing.io.begin(sent.request)
         except (NotConnected, Broken):
             sent.since = None  # retried when its answer is waited for
         return count
@@ -248,18 +243,18 @@ class Batching(Generic[T]):
         self._bytes_left = self._batch_bytes - sum([len(row) + _BETWEEN_BYTES for row in self._rows])
         return body, len(rows)
 
-    def flush(self) -> Operation[Ack | None]:
+    async def flush(self) -> Ack | None:
         """Send all records that were added, and wait for their acknowledgements."""
         waiting = len(self._rows)
         while waiting > 0:
-            waiting -= yield from self.send()
-        yield from self._settle()
+            waiting -= await self.send()
+        await self._settle()
         return self.last
 
-    def end(self, error: BaseException | None) -> Operation[None]:
+    async def end(self, error: BaseException | None) -> None:
         """Write the rest. A failure is added as a note to an `error` of the caller."""
         try:
-            yield from self.flush()
+            await self.flush()
         except TopicsError as failure:
             if error is None:
                 raise
@@ -278,14 +273,14 @@ class Batching(Generic[T]):
             self._rows.clear()  # they are never sent
             raise self._failure
 
-    def _settle(self) -> Operation[None]:
+    async def _settle(self) -> None:
         self._raise_failure()
         sent = self._sent
         if sent is None:
             return
         begun, sent.begun = sent.begun, None  # after an interruption, it is sent again
         try:
-            ack = yield from self._writing.finish(sent.request, sent.key, begun, sent.since)
+            ack = await self._writing.finish(sent.request, sent.key, begun, sent.since)
         except TopicsError as error:
             # Later records must not overtake the failed batch.
             self._sent, self._failure, self._due = None, error, 0.0

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 import httptools
 
-from topics.client.wire.effects import Response
+from topics.client.wire.requests import Response
 
 _END = b"\r\n\r\n"
 _MOST_HEADS = 256

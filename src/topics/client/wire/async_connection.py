@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from topics.client.wire.answers import AnswerParser, KnownHeads, PipelinedAnswers
-from topics.client.wire.effects import Broken, Response
+from topics.client.wire.requests import Response, broken
 
 # Beyond this, a stream that is not read is not received.
 _STREAM_BYTES = 4 << 20
@@ -281,7 +281,3 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fail(late)
         elif self._waiter is not None:
             self._waiter.set_exception(late)
-
-
-def broken(error: Exception) -> Broken:
-    return Broken(str(error) or type(error).__name__)

@@ -9,29 +9,20 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from topics.client.wire.address import Address, render_keyed
 from topics.client.wire.answers import KnownHeads
-from topics.client.wire.async_connection import ClientConnection, broken
+from topics.client.wire.async_connection import ClientConnection
 from topics.client.wire.async_pool import Pool
-from topics.client.wire.effects import (
-    Abandon,
-    Attach,
-    Begin,
-    Call,
-    ClientClosed,
-    CloseStream,
-    Effect,
-    Finish,
-    NotConnected,
-    Open,
-    Operation,
-    Pause,
-    Receive,
-    Response,
-    RoundTrip,
-    WireRequest,
-)
 from topics.client.wire.forks import reset_after_fork
+from topics.client.wire.requests import (
+    Address,
+    ClientClosed,
+    NotConnected,
+    Operation,
+    Response,
+    WireRequest,
+    broken,
+    render_keyed,
+)
 
 R = TypeVar("R")
 # Statements under `if IS_ASYNC:` are left out of the generated blocking modules, and so are definitions whose
@@ -86,45 +77,10 @@ class AsyncIO:
 
         `ends` allows it after `close`: readers that end later still store their positions.
         """
-        pool = self._pool()
-        if pool.is_closed and not ends:
+        if self._pool().is_closed and not ends:
             operation.close()
             raise ClientClosed
-        value: Any = None
-        failure: BaseException | None = None
-        while True:
-            try:
-                effect = operation.send(value) if failure is None else operation.throw(failure)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            value = failure = None
-            try:
-                if type(effect) is RoundTrip:  # most effects are
-                    value = await self._exchange(pool, effect.request)
-                else:
-                    value = await self._perform(pool, effect)
-            except BaseException as error:
-                failure = error
-
-    async def _exchange(self, pool: Pool, request: WireRequest) -> Response:
-        if request.wait_s:
-            return await self._finish(pool, await self._begin(pool, request), request)
-        slots = pool.slots
-        if not slots.free:
-            await slots.wait()
-        slots.free -= 1
-        try:
-            connection = pool.take() or await self._connect(pool)
-        except BaseException:
-            slots.give_back()
-            raise
-        answer = connection.ask(self._address.render(request), monotonic(), self._timeout_s)
-        try:
-            return await answer
-        except BaseException:
-            connection.abandon(answer)
-            raise
+        return await operation
 
     def attempt(
         self, before_headers: bytes, key: str, body: bytes, now: float
@@ -150,38 +106,78 @@ class AsyncIO:
         slots.free -= 1
         return connection, connection.ask(data, now, self._timeout_s)
 
+    # --- what operations await --------------------------------------------------------------------------
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the user's, which may be a coroutine function."""
         result = function(*arguments)
         return await result if inspect.isawaitable(result) else result
 
-    async def _perform(self, pool: Pool, effect: Effect) -> Any:
-        match effect:
-            case Begin(request):
-                return await self._begin(pool, request), request
-            case Finish((connection, request)):
-                return await self._finish(pool, connection, request)
-            case Abandon((connection, _)):
-                connection.close()
-            case Open(request):
-                return await self._open(pool, request)
-            case Receive(stream, wait_s):
-                return await stream.receive_some(wait_s)
-            case CloseStream(stream):
-                stream.close()
-            case Pause(seconds):
-                await asyncio.sleep(seconds)
-            case Call(function, arguments):
-                return await self.call(function, *arguments)
-            case Attach(cursor):
-                pool.cursors[id(cursor)] = cursor
-        return None
+    def attach(self, cursor: object) -> None:
+        """Note that a reader begins to use a cursor, whose position the client stores before it closes."""
+        self.cursors[id(cursor)] = cursor
 
-    async def _begin(self, pool: Pool, request: WireRequest) -> ClientConnection:
-        data = self._address.render(request)
+    async def round_trip(self, request: WireRequest) -> Response:
+        """Send a request and return its answer. Raises `NotConnected` or `Broken`."""
+        if request.wait_s:
+            return await self.finish(await self.begin(request))
+        pool = self._pool()
+        slots = pool.slots
+        if not slots.free:
+            await slots.wait()
+        slots.free -= 1
+        try:
+            connection = pool.take() or await self._connect(pool)
+        except BaseException:
+            slots.give_back()
+            raise
+        answer = connection.ask(self._address.render(request), monotonic(), self._timeout_s)
+        try:
+            return await answer
+        except BaseException:
+            connection.abandon(answer)
+            raise
+
+    async def begin(self, request: WireRequest) -> tuple[ClientConnection, WireRequest]:
+        """Send a request without waiting for its answer, for which `finish` waits."""
+        pool, data = self._pool(), self._address.render(request)
         connection = pool.take() or await self._connect(pool)
         connection.send(data)
-        return connection
+        return connection, request
+
+    async def finish(self, begun: tuple[ClientConnection, WireRequest]) -> Response:
+        connection, request = begun
+        try:
+            response = await connection.receive(self._timeout_s + request.wait_s)
+        except BaseException as error:
+            raise _ended(connection, error) from None
+        connection.rest()
+        self._pool().give_back(connection)
+        return response
+
+    def abandon(self, begun: tuple[ClientConnection, WireRequest]) -> None:
+        """Drop a request that was begun: its answer is not needed."""
+        begun[0].close()
+
+    async def open(self, request: WireRequest) -> tuple[Response, ClientConnection | None]:
+        """Send a request whose answer is a stream. Returns the head of the answer, and the stream."""
+        connection, _ = await self.begin(request)
+        try:
+            response = await connection.receive_head(self._timeout_s + request.wait_s)
+        except BaseException as error:
+            raise _ended(connection, error) from None
+        if response.status == 200:
+            return response, connection
+        connection.rest()
+        self._pool().give_back(connection)
+        return response, None
+
+    async def receive(self, stream: ClientConnection, wait_s: float) -> bytes | None:
+        """Receive more of a stream: empty at its end, None after `wait_s` of silence."""
+        return await stream.receive_some(wait_s)
 
     async def _connect(self, pool: Pool) -> ClientConnection:
         loop, address = pool.loop, self._address
@@ -199,27 +195,6 @@ class AsyncIO:
             raise NotConnected(str(error) or "no connection in time") from error
         return connection
 
-    async def _finish(self, pool: Pool, connection: ClientConnection, request: WireRequest) -> Response:
-        try:
-            response = await connection.receive(self._timeout_s + request.wait_s)
-        except BaseException as error:
-            raise _ended(connection, error) from None
-        connection.rest()
-        pool.give_back(connection)
-        return response
-
-    async def _open(self, pool: Pool, request: WireRequest) -> tuple[Response, ClientConnection | None]:
-        connection = await self._begin(pool, request)
-        try:
-            response = await connection.receive_head(self._timeout_s + request.wait_s)
-        except BaseException as error:
-            raise _ended(connection, error) from None
-        if response.status == 200:
-            return response, connection
-        connection.rest()
-        pool.give_back(connection)
-        return response, None
-
     async def close(self) -> None:
         self._pool().close()
         await asyncio.sleep(0)
@@ -231,16 +206,16 @@ class BackgroundTask:
     If the operation returns False, the caller is cancelled.
     """
 
-    def __init__(self, io: AsyncIO, operation: Operation[bool]) -> None:
+    def __init__(self, io: AsyncIO, work: Callable[[], Operation[bool]]) -> None:
         self._io = io
-        self._operation = operation
+        self._work = work
         self._caller = asyncio.current_task()
         # Whether the operation returned False before it was stopped.
         self.has_failed = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        if not await self._io.run(self._operation):
+        if not await self._io.run(self._work()):
             self.has_failed = True
             if self._caller is not None:
                 self._caller.cancel()

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from topics.client.wire.async_connection import ClientConnection
-from topics.client.wire.effects import Response
+from topics.client.wire.requests import Response
 
 # More requests wait for one of these to end. Long polls are not counted.
 MAX_CONNECTIONS = 100

@@ -6,36 +6,26 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from types import coroutine
+from typing import Any, TypeAlias, TypeVar
 
-from topics.client.wire.address import Address
 from topics.client.wire.answers import AnswerParser, KnownHeads
-from topics.client.wire.effects import (
-    Abandon,
-    Attach,
-    Begin,
-    Broken,
-    Call,
-    ClientClosed,
-    CloseStream,
-    Effect,
-    Finish,
-    NotConnected,
-    Open,
-    Operation,
-    Pause,
-    Receive,
-    Response,
-    RoundTrip,
-    WireRequest,
-)
 from topics.client.wire.forks import reset_after_fork
+from topics.client.wire.requests import (
+    Address,
+    ClientClosed,
+    NotConnected,
+    Operation,
+    Response,
+    WireRequest,
+    broken,
+)
 
 R = TypeVar("R")
 
 
-class _Connection:
+class BlockingConnection:
     def __init__(self, address: Address, connect_s: float, timeout_s: float, known: KnownHeads) -> None:
         try:
             self._socket = socket.create_connection((address.host, address.port), connect_s)
@@ -57,20 +47,19 @@ class _Connection:
         self._socket.settimeout(self._timeout_s)
         self._socket.sendall(data)
 
-    def receive(self, wait_s: float) -> Response:
+    def receive(self, timeout_s: float) -> Response:
         while not self._parser.is_complete:
-            self._feed(self._timeout_s + wait_s)
+            self._feed(timeout_s)
         return self._parser.take()
 
-    def receive_head(self, wait_s: float) -> Response:
+    def receive_head(self, timeout_s: float) -> Response:
         """Receive the head of a stream, or the whole of another answer."""
         while not self._parser.head_done:
-            self._feed(self._timeout_s + wait_s)
+            self._feed(timeout_s)
         head = self._parser.head()
-        return head if head.status == 200 else self.receive(wait_s)
+        return head if head.status == 200 else self.receive(timeout_s)
 
     def receive_some(self, wait_s: float) -> bytes | None:
-        """Receive more of a stream: empty at its end, None after `wait_s` of silence."""
         while True:
             data = self._parser.take_body()
             if data or self._parser.is_complete:
@@ -115,6 +104,9 @@ class _Connection:
         self._socket.close()
 
 
+Begun: TypeAlias = tuple[BlockingConnection, WireRequest]
+
+
 class Blocking:
     """A pool of connections, over which operations run."""
 
@@ -131,7 +123,7 @@ class Blocking:
         self._timeout_s = timeout_s
         self._connect_s = timeout_s if connect_s is None else connect_s
         self._on_silence = on_silence
-        self._idle: deque[_Connection] = deque()
+        self._idle: deque[BlockingConnection] = deque()
         self._known: KnownHeads = {}
         self._is_closed = False
 
@@ -142,103 +134,109 @@ class Blocking:
         ends: bool = False,
         pause: Callable[[float], None] = time.sleep,
     ) -> R:
-        """Run an operation to its end and return its result.
+        """Run an operation to its end and return its result. Only its pauses suspend it.
 
         `ends` allows it after `close`: readers that end later still store their positions.
         """
         if self._is_closed and not ends:
             operation.close()
             raise ClientClosed
-        value: Any = None
         failure: BaseException | None = None
         while True:
             try:
-                effect = operation.send(value) if failure is None else operation.throw(failure)
+                seconds = operation.send(None) if failure is None else operation.throw(failure)
             except StopIteration as end:
                 result: R = end.value
                 return result
-            value = failure = None
             try:
-                if type(effect) is RoundTrip:  # most effects are
-                    request = effect.request
-                    value = self._finish(*self._begin(request), request.wait_s)
-                else:
-                    value = self._perform(effect, pause)
+                failure = None
+                pause(seconds)
             except BaseException as error:
                 failure = error
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    # --- what operations await --------------------------------------------------------------------------
+
+    @coroutine
+    def pause(self, seconds: float) -> Generator[float, None, None]:
+        """Pause, in the way of the caller of `run`."""
+        yield seconds
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the user's."""
         return function(*arguments)
 
-    def _perform(self, effect: Effect, pause: Callable[[float], None]) -> Any:
-        match effect:
-            case Begin(request):
-                return (*self._begin(request), request.wait_s)
-            case Finish(begun):
-                return self._finish(*begun)
-            case Abandon(begun):
-                begun[0].close()
-            case Open(request):
-                return self._open(request)
-            case Receive(stream, wait_s):
-                return stream.receive_some(wait_s)
-            case CloseStream(stream):
-                stream.close()
-            case Pause(seconds):
-                pause(seconds)
-            case Call(function, arguments):
-                return function(*arguments)
-            case Attach():
-                return self.run
-        return None
+    def attach(self, cursor: object) -> Callable[[Operation[Any]], Any]:
+        """Return the function that runs operations for a cursor's `commit`, whose reader begins to use it."""
+        return self.run
 
-    def _begin(self, request: WireRequest) -> tuple[_Connection, WireRequest]:
+    async def round_trip(self, request: WireRequest) -> Response:
+        """Send a request and return its answer. Raises `NotConnected` or `Broken`."""
+        return self._finish(self._begin(request), request)
+
+    async def begin(self, request: WireRequest) -> Begun:
+        """Send a request without waiting for its answer, for which `finish` waits."""
+        return self._begin(request), request
+
+    async def finish(self, begun: Begun) -> Response:
+        return self._finish(*begun)
+
+    def abandon(self, begun: Begun) -> None:
+        """Drop a request that was begun: its answer is not needed."""
+        begun[0].close()
+
+    async def open(self, request: WireRequest) -> tuple[Response, BlockingConnection | None]:
+        """Send a request whose answer is a stream. Returns the head of the answer, and the stream."""
+        connection = self._begin(request)
+        try:
+            response = connection.receive_head(self._timeout_s + request.wait_s)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise broken(error) from error
+        if response.status == 200:
+            return response, connection
+        self._give_back(connection)
+        return response, None
+
+    async def receive(self, stream: BlockingConnection, wait_s: float) -> bytes | None:
+        """Receive more of a stream: empty at its end, None after `wait_s` of silence."""
+        return stream.receive_some(wait_s)
+
+    # --- connections ------------------------------------------------------------------------------------
+
+    def _begin(self, request: WireRequest) -> BlockingConnection:
         data = self._address.render(request)
         connection = self._take()
         if connection is not None:
             try:
                 connection.send(data)
-                return connection, request
+                return connection
             except OSError:
                 connection.close()  # closed by the server while it was idle
-        connection = _Connection(self._address, self._connect_s, self._timeout_s, self._known)
+        connection = BlockingConnection(self._address, self._connect_s, self._timeout_s, self._known)
         try:
             connection.send(data)
         except OSError as error:
             connection.close()
-            raise Broken(str(error)) from error
-        return connection, request
+            raise broken(error) from error
+        return connection
 
-    def _finish(self, connection: _Connection, request: WireRequest, wait_s: float) -> Response:
+    def _finish(self, connection: BlockingConnection, request: WireRequest) -> Response:
         try:
             if self._on_silence is not None:
                 on_silence, self._on_silence = self._on_silence, None
                 if connection.is_silent_for(self._connect_s):
                     on_silence()
-            response = connection.receive(wait_s)
+            response = connection.receive(self._timeout_s + request.wait_s)
         except (OSError, ValueError) as error:
             connection.close()
-            raise Broken(str(error) or type(error).__name__) from error
+            raise broken(error) from error
         except BaseException:
             connection.close()  # or the next request would get this answer
             raise
         self._give_back(connection)
         return response
 
-    def _open(self, request: WireRequest) -> tuple[Response, _Connection | None]:
-        connection, _ = self._begin(request)
-        try:
-            response = connection.receive_head(request.wait_s)
-        except (OSError, ValueError) as error:
-            connection.close()
-            raise Broken(str(error)) from error
-        if response.status == 200:
-            return response, connection
-        self._give_back(connection)
-        return response, None
-
-    def _take(self) -> _Connection | None:
+    def _take(self) -> BlockingConnection | None:
         while True:
             try:
                 connection = self._idle.pop()
@@ -248,7 +246,7 @@ class Blocking:
                 return connection
             connection.close()
 
-    def _give_back(self, connection: _Connection) -> None:
+    def _give_back(self, connection: BlockingConnection) -> None:
         if connection.is_reusable and not self._is_closed:
             self._idle.append(connection)
         else:
@@ -273,9 +271,9 @@ class _LoopStopped(BaseException):
 class BackgroundThread:
     """An operation in a thread of its own, which its caller stops in the end."""
 
-    def __init__(self, io: Blocking, operation: Operation[bool]) -> None:
+    def __init__(self, io: Blocking, work: Callable[[], Operation[bool]]) -> None:
         self._io = io
-        self._operation = operation
+        self._work = work
         self._stop = threading.Event()
         # Whether the operation returned False before it was stopped.
         self.has_failed = False
@@ -284,7 +282,7 @@ class BackgroundThread:
 
     def _run(self) -> None:
         try:
-            self.has_failed = not self._io.run(self._operation, pause=self._pause)
+            self.has_failed = not self._io.run(self._work(), pause=self._pause)
         except _LoopStopped:
             pass
 

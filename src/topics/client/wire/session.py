@@ -6,24 +6,18 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from threading import TIMEOUT_MAX
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from topics.client.encoding import encode_json
 from topics.client.errors import Refused, TopicsError, Uncertain, Unreachable, refusal
-from topics.client.wire.address import path
-from topics.client.wire.effects import (
-    Broken,
-    Finish,
-    NotConnected,
-    Operation,
-    Pause,
-    Response,
-    RoundTrip,
-    WireRequest,
-)
 from topics.client.wire.forks import reset_after_fork
+from topics.client.wire.requests import Broken, NotConnected, Response, WireRequest, path
+
+if TYPE_CHECKING:
+    from topics.client.wire.async_io import AsyncIO
+    from topics.client.wire.blocking import Blocking
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -41,23 +35,6 @@ def check_times(timeout_s: float, retry_s: float) -> None:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     if not retry_s >= 0:
         raise ValueError(f"retry_s is 0 or more, not {retry_s}")
-
-
-class Backoff:
-    """The pauses between attempts, each twice as long as the one before, until the time is over."""
-
-    def __init__(self, seconds: float, since: float | None = None) -> None:
-        self._deadline = (time.monotonic() if since is None else since) + seconds
-        self._pause_s = FIRST_PAUSE_S
-
-    def next_pause(self, asked_s: float = 0.0) -> Pause | None:
-        """The next pause, at least as long as the server asked for; None when the time is over."""
-        seconds = max(self._pause_s, asked_s)
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            return None
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        return Pause(min(seconds, left))
 
 
 class RetryRule:
@@ -80,10 +57,66 @@ class RetryRule:
         return Unreachable(f"no answer from the topics server at {url}: {error}")
 
 
+class Transient(Exception):
+    """A refusal that is retried, after the time that the server asked for."""
+
+    def __init__(self, refused: Refused, pause_s: float) -> None:
+        self.refused = refused
+        self.pause_s = pause_s
+
+
+Retryable = NotConnected | Broken | Transient
+
+
+class Backoff:
+    """The pauses between attempts, each twice as long as the one before, until the time is over."""
+
+    def __init__(self, seconds: float, since: float | None = None) -> None:
+        self._deadline = (time.monotonic() if since is None else since) + seconds
+        self._pause_s = FIRST_PAUSE_S
+
+    def next_pause(self, asked_s: float) -> float | None:
+        """The next pause, at least as long as the server asked for; None when the time is over."""
+        seconds = max(self._pause_s, asked_s)
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            return None
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return min(seconds, left)
+
+
+class Retries:
+    """The retries of one request: for a time, and for another time while the server cannot be reached."""
+
+    def __init__(self, session: "Session", patience_s: float, since: float | None = None) -> None:
+        self._session = session
+        self._patience = Backoff(patience_s, since)
+        self._absence: Backoff | None = None
+
+    async def pause_after(self, error: Retryable) -> None:
+        """Pause before the next attempt; raise the failure if the time is over."""
+        session, backoff, asked_s = self._session, self._patience, 0.0
+        failure: TopicsError
+        if isinstance(error, Transient):
+            failure, asked_s = error.refused, error.pause_s
+        else:
+            failure = session.rule.unreachable(session.url, error)
+            away_s = session.rule.away_s
+            if away_s is not None and isinstance(error, NotConnected):
+                backoff = self._absence = self._absence or Backoff(away_s)
+        pause_s = backoff.next_pause(asked_s)
+        if pause_s is None:
+            raise failure
+        await session.io.pause(pause_s)
+
+
 class Session:
     """What all operations of one client share."""
 
-    def __init__(self, url: str, retry_s: float, rule: RetryRule | None = None) -> None:
+    def __init__(
+        self, io: "AsyncIO | Blocking", url: str, retry_s: float, rule: RetryRule | None = None
+    ) -> None:
+        self.io = io
         self.url = url
         self.retry_s = retry_s
         self.rule = rule or RetryRule()
@@ -99,7 +132,7 @@ class Session:
     def new_key(self) -> str:
         return f"{self._key_begins}{self._key_number():08x}"
 
-    def ask(
+    async def ask(
         self,
         method: str,
         target: str,
@@ -108,56 +141,52 @@ class Session:
         headers: tuple[tuple[str, str], ...] = (),
         patience_s: float | None = None,
         broken: list[Exception] | None = None,
-    ) -> Operation[Json]:
+    ) -> Json:
         """Send a JSON request that may be repeated without harm, and return the decoded answer."""
         encoded = None if body is None else encode_json(body)
         request = WireRequest(method=method, target=target, body=encoded, headers=headers)
-        return decode_or_refuse(_decode, (yield from self.fetch(request, patience_s, broken)))
+        return decode_or_refuse(_decode, await self.fetch(request, patience_s, broken))
 
-    def fetch(
+    async def fetch(
         self,
         request: WireRequest,
         patience_s: float | None = None,
         broken: list[Exception] | None = None,
         *,
         once: bool = False,
-    ) -> Operation[Response]:
+    ) -> Response:
         """Send a request until it is answered.
 
         `broken` collects the attempts that were sent and not answered, so that their effect is not known.
         With `once`, such an attempt is not repeated.
         """
-        rule = self.rule
-        patience = Backoff(self.retry_s if patience_s is None else patience_s)
-        absence: Backoff | None = None
+        retries: Retries | None = None  # most requests need none
+        began = time.monotonic()
         while True:
-            backoff, asked_s = patience, 0.0
-            failure: TopicsError
+            failure: Retryable
             try:
-                response: Response = yield RoundTrip(request)
-                refused = refused_by(response)
-                if refused is None:
-                    rule.answered()
-                    return response
-                if not rule.passes(refused):
-                    raise refused
-                asked_s, failure = retry_after_s(response), refused
-            except (NotConnected, Broken) as error:
-                failure = rule.unreachable(self.url, error)
-                if isinstance(error, Broken):
-                    if broken is not None:
-                        broken.append(error)
-                    if once:
-                        said = f"no answer from {self.url}: {error}; it may have been done or not"
-                        raise Unreachable(said) from None
-                elif rule.away_s is not None:
-                    backoff = absence = absence or Backoff(rule.away_s)
-            pause = backoff.next_pause(asked_s)
-            if pause is None:
-                raise failure
-            yield pause
+                return self.accepted(await self.io.round_trip(request))
+            except Broken as error:
+                failure = error
+                if broken is not None:
+                    broken.append(error)
+                if once:
+                    said = f"no answer from {self.url}: {error}; it may have been done or not"
+                    raise Unreachable(said) from None
+            except (NotConnected, Transient) as error:
+                failure = error
+            retries = retries or Retries(self, self.retry_s if patience_s is None else patience_s, began)
+            await retries.pause_after(failure)
 
-    def write(
+    def accepted(self, response: Response) -> Response:
+        """Return an answer that is not an error; raise `Transient` or `Refused` for one that is."""
+        if response.status >= 400:
+            refused = refused_by(response)
+            raise Transient(refused, _retry_after_s(response)) if self.rule.passes(refused) else refused
+        self.rule.answered()
+        return response
+
+    async def write(
         self,
         topic: str,
         request: WireRequest,
@@ -165,15 +194,13 @@ class Session:
         begun: Any = None,
         since: float | None = None,
         came: Response | Broken | None = None,
-    ) -> Operation[Response]:
+    ) -> Response:
         """Send a write with an idempotency key, and repeat it while the server is sure to remember the key.
 
         `begun` is a first attempt that was sent already, at the time `since`, and `came` is its outcome. With
         `since` alone, the outcome of the first attempt is unknown.
         """
-        rule = self.rule
-        patience: Backoff | None = None  # most writes need none
-        absence: Backoff | None = None
+        retries: Retries | None = None  # most writes need none
         first_at = began = time.monotonic()
         sent_at: float | None = None  # of the first attempt whose outcome is unknown
         if since is not None:
@@ -182,58 +209,46 @@ class Session:
                 first_at = since
             elif begun is None:
                 sent_at = since
-                if (yield from self._is_forgotten(topic, sent_at)):
+                if await self._is_forgotten(topic, sent_at):
                     raise self._uncertain(topic, key)
         while True:
-            backoff, asked_s = None, 0.0
+            failure: Retryable
             try:
-                heard, came = came, None
-                if heard is None:
-                    attempt, begun = RoundTrip(request) if begun is None else Finish(begun), None
-                    heard = yield attempt
-                elif isinstance(heard, Broken):
-                    raise heard
-                response: Response = heard
-                refused = None if response.status < 400 else refused_by(response)
-                if refused is None:
-                    rule.answered()
-                    if sent_at is not None:
-                        yield from self._confirm(topic, response, sent_at, key)
-                    return response
-                if not rule.passes(refused):
-                    raise refused
-                asked_s = retry_after_s(response)
-                failure: Exception = refused
-            except NotConnected as error:
-                failure = rule.unreachable(self.url, error)
-                if rule.away_s is not None:
-                    backoff = absence = absence or Backoff(rule.away_s)
+                if came is None:
+                    came = await (self.io.round_trip(request) if begun is None else self.io.finish(begun))
+                if isinstance(came, Broken):
+                    raise came
+                response = self.accepted(came)
+                if sent_at is not None:
+                    await self._confirm(topic, response, sent_at, key)
+                return response
             except Broken as error:
                 sent_at = began if sent_at is None else sent_at
                 failure = error
-            if backoff is None:
-                backoff = patience = patience or Backoff(self.retry_s, first_at)
-            pause = backoff.next_pause(asked_s)
-            if pause is None:
-                raise failure if sent_at is None else self._uncertain(topic, key)
-            yield pause
+            except (NotConnected, Transient) as error:
+                failure = error
+            came = begun = None
+            retries = retries or Retries(self, self.retry_s, first_at)
+            try:
+                await retries.pause_after(failure)
+            except TopicsError:
+                if sent_at is None:
+                    raise
+                raise self._uncertain(topic, key) from None
             began = time.monotonic()
-            if sent_at is not None and (yield from self._is_forgotten(topic, sent_at)):
+            if sent_at is not None and await self._is_forgotten(topic, sent_at):
                 raise self._uncertain(topic, key)
 
-    def _confirm(self, topic: str, response: Response, sent_at: float, key: str) -> Operation[None]:
+    async def _confirm(self, topic: str, response: Response, sent_at: float, key: str) -> None:
         """Raise `Uncertain` if the repeat was not recognised and the server may have forgotten the key."""
-        if not decode_or_refuse(_decode, response).get("deduped") and (
-            yield from self._is_forgotten(topic, sent_at)
-        ):
+        is_known = decode_or_refuse(_decode, response).get("deduped")
+        if not is_known and await self._is_forgotten(topic, sent_at):
             raise self._uncertain(topic, key)
 
-    def _is_forgotten(self, topic: str, sent_at: float) -> Operation[bool]:
+    async def _is_forgotten(self, topic: str, sent_at: float) -> bool:
         """Whether the server may have forgotten a key that was first sent at that time."""
         try:
-            response: Response = yield RoundTrip(
-                WireRequest(method="GET", target=topic_path(topic) + "?touch=false")
-            )
+            response = await self.io.round_trip(WireRequest(method="GET", target=state_path(topic)))
         except (NotConnected, Broken):
             return False  # a repeat would fail, too
         if response.status != 200:
@@ -252,14 +267,17 @@ class Session:
 
 
 @lru_cache(256)  # a program asks for few topics, many times
-def topic_path(topic: str) -> str:
-    return path("topics", topic)
+def topic_path(topic: str, *rest: str) -> str:
+    return path("topics", topic, *rest)
 
 
-def refused_by(response: Response) -> Refused | None:
-    """The error that an answer carries, or None."""
-    if response.status < 400:
-        return None
+def state_path(topic: str) -> str:
+    """The path of a topic's state. The request does not count as a read of the topic."""
+    return topic_path(topic) + "?touch=false"
+
+
+def refused_by(response: Response) -> Refused:
+    """The error that an answer carries."""
     request_id = response.headers.get("x-request-id")
     try:
         error = _decode(response.body)["error"]
@@ -280,7 +298,7 @@ def decode_or_refuse(decode: Callable[[bytes], R], response: Response) -> R:
         raise Refused(response.status, "unknown", reason, None) from None
 
 
-def retry_after_s(response: Response) -> float:
+def _retry_after_s(response: Response) -> float:
     try:
         return float(response.headers.get("retry-after", "0"))
     except ValueError:

@@ -1,17 +1,57 @@
-"""The address of a server, and the bytes of requests to it."""
+"""The address of a server, requests to it and their bytes, answers, and the ways in which a request fails."""
 
 import os
+from collections.abc import Coroutine
 from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from topics.client.wire.effects import WireRequest
+R = TypeVar("R")
+# A coroutine that does no I/O itself: it awaits methods of an `AsyncIO` or a `Blocking`, which runs it.
+Operation: TypeAlias = Coroutine[Any, Any, R]
 
 DEFAULT_URL = "http://127.0.0.1:4000"
 KEY_HEADER = "Idempotency-Key"
 _KEYED = b"%b" + KEY_HEADER.encode() + b": %b\r\nContent-Length: %d\r\n\r\n%b"
 _SPACE, _DELETE = 0x20, 0x7F
+JSON = "application/json"
+
+
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    target: str
+    body: bytes | None = None
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+    # How long the server may be silent on purpose, as in a long poll, in addition to the client's timeout.
+    wait_s: float = 0.0
+
+
+class Response(msgspec.Struct, frozen=True):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class NotConnected(Exception):
+    """The request was not sent."""
+
+
+class Broken(Exception):
+    """The request, or a part of it, was sent, and no complete answer came."""
+
+
+def broken(error: BaseException) -> Broken:
+    return Broken(str(error) or type(error).__name__)
+
+
+class ClientClosed(RuntimeError):
+    """The client is closed."""
+
+    def __init__(self) -> None:
+        super().__init__("this client is closed: make another one, or ask before close()")
 
 
 class Address(msgspec.Struct, frozen=True):
