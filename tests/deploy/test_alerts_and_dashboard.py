@@ -113,22 +113,6 @@ def test_a_wrong_expression_is_noticed(wrong: str, why: str, exported: Exported)
         test_every_expression_fits_what_is_exported("", wrong, exported)
 
 
-def test_alerts_cover_what_operators_have_to_know() -> None:
-    names = {rule["alert"].removeprefix("Topics") for rule in alerts()}
-    assert names >= {
-        "ReadOnly",
-        "DiskFull",
-        "DiskNearlyFull",
-        "CommitSlow",
-        "RouterBlocked",
-        "ConsumerLagGrowing",
-        "LossReachedReader",
-        "RecoveryLong",
-        "RejectingRequests",
-    }
-    assert len(names) == len(alerts())
-
-
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_an_alert_says_what_to_do(rule: dict[str, Any], exported: Exported) -> None:
     assert rule["labels"]["severity"] in ("page", "ticket")
@@ -138,19 +122,3 @@ def test_an_alert_says_what_to_do(rule: dict[str, Any], exported: Exported) -> N
     there = _TARGET_LABELS | (grouped or set.union(*(exported.labels[use.series] for use in found)))
     used = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
     assert used <= there
-
-
-def test_panels_have_places_of_their_own() -> None:
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    taken: set[tuple[int, int]] = set()
-    for panel in panels:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken, panel["title"]
-        assert place["x"] + place["w"] <= 24
-        taken |= cells

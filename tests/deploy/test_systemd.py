@@ -38,14 +38,6 @@ def test_the_unit_fits_the_server(unit: Unit) -> None:
     assert {"AF_INET", "AF_INET6", "AF_UNIX"} == set(unit["RestrictAddressFamilies"].split())
 
 
-def test_the_unit_gives_away_what_it_does_not_need(unit: Unit) -> None:
-    for name in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "RestrictSUIDSGID"):
-        assert unit[name] == "yes", name
-    assert unit["ProtectSystem"] == "strict"
-    assert unit["ProtectProc"] == "invisible"
-    assert unit["CapabilityBoundingSet"] == ""
-
-
 def test_the_boot_id_can_be_read(unit: Unit) -> None:
     """It lies in /proc/sys, and no engine is built without it."""
     assert unit.get("ProcSubset") in (None, "all")
