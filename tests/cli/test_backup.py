@@ -14,7 +14,7 @@ from tests.http.streaming import RunningApp
 from tests.ops.backups import backup, fill, lab_in
 from topics.cli import backup as backup_command
 from topics.client.sync import Topics
-from topics.flow.file_pins import LEASE_MS
+from topics.flow.pins import LEASE_MS
 
 
 def test_mistakes(tmp_path: Path) -> None:

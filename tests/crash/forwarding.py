@@ -9,7 +9,7 @@ from tests.crash.model import Event, RouterModel
 from tests.crash.world import World
 from tests.model.reference import matches
 from topics.flow.routers.definitions import RouterOptions
-from topics.flow.routers.source_window import read_window
+from topics.flow.routers.step import read_window
 from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
 

@@ -9,7 +9,7 @@ from tests.crash.disk import SimulatedDisk
 from tests.flow.open_admission import open_admission
 from topics.core.clock import ManualClock
 from topics.core.settings import Settings
-from topics.flow.cold_tier import ColdTier
+from topics.flow.checkpoints import ColdTier
 from topics.flow.cursors import Cursors
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.recovery import RouterRecovery

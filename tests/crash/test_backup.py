@@ -13,7 +13,7 @@ from tests.log.harness import Lab
 from topics.core.settings import Settings
 from topics.ops.backup import Backup, Source, stopped_server
 from topics.ops.backup_directory import BackupStore
-from topics.ops.steps import Steps
+from topics.ops.directory import Steps
 
 LUCKS = 3
 

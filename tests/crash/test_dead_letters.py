@@ -13,8 +13,8 @@ from tests.support.appending import append
 from topics.core.clock import ManualClock
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
-from topics.flow.queues.claims import Claim
-from topics.flow.queues.redrive import Redrive
+from topics.flow.queues.dead_letters import Redrive
+from topics.flow.queues.dispatcher import Claim
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.crash.lives import REBORN
 from tests.crash.verify import check_running
 from tests.crash.world import World
-from topics.flow.watch.position import StreamPositions
+from topics.flow.watch.sessions import StreamPositions
 
 
 class Watcher:

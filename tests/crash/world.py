@@ -21,9 +21,9 @@ from tests.support.appending import Appended, ByHand, append
 from topics.core.clock import ManualClock
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError, OutcomeUnknown, WritesOff
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.losses import Notice
-from topics.flow.queues.settlement import Settlement, Verb
+from topics.flow.queues.queue import Settlement, Verb
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic

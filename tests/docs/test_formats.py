@@ -20,10 +20,9 @@ from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import StoredCursor
 from topics.flow.pipelines import Pipelines, Report
 from topics.flow.queues.leases import Entry
-from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.losses import LossState
-from topics.flow.queues.registry import Queues
-from topics.flow.routers import frames as routers
+from topics.flow.queues.registry import LossJournal, Queues
+from topics.flow.routers import definitions as routers
 from topics.flow.routers.definitions import Definition, RouterOptions
 from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.stages.identities import (
@@ -35,9 +34,8 @@ from topics.flow.stages.identities import (
     OwnedCommit,
     StageRange,
 )
-from topics.flow.stages.open_stages import IDLE_MS
 from topics.flow.stages.parts import write_part
-from topics.flow.stages.spool import SUFFIX, part_path, stage_key
+from topics.flow.stages.spool import IDLE_MS, SUFFIX, part_path, stage_key
 from topics.log.lives import Lives, LivesState
 from topics.log.remove import ledger
 from topics.log.remove.ledger import MAX_STRETCHES

@@ -11,7 +11,7 @@ from tests.engine.lab import NodeLab
 from topics.core.errors import ConfigError
 from topics.core.settings import Settings
 from topics.engine.node import Flushed, Node, State
-from topics.flow.cold_tier import ColdTier
+from topics.flow.checkpoints import ColdTier
 from topics.storage.filesystem import LockHeld
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.log.harness import Lab
-from topics.flow.segment_pins import SealedView
+from topics.flow.pins import SealedView
 from topics.storage.segment import DEAD, Segment
 
 

@@ -10,9 +10,8 @@ from tests.flow.sealed import readable, tagged
 from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.core.errors import ApiError
-from topics.flow import segment_pins as pins_module
-from topics.flow.file_pins import LEASE_MS
-from topics.flow.segment_pins import SegmentPins
+from topics.flow import pins as pins_module
+from topics.flow.pins import LEASE_MS, SegmentPins
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ from tests.support import ServerProcess, eventually
 from tests.support.appending import Appended, ByHand
 from topics.core.errors import InvariantViolated, WritesOff
 from topics.flow import upkeep
-from topics.flow.checkpoints import Checkpoints
-from topics.flow.cold_tier import ColdTier
-from topics.flow.segment_pins import SegmentPins
+from topics.flow.checkpoints import Checkpoints, ColdTier
+from topics.flow.pins import SegmentPins
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop

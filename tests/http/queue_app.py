@@ -8,7 +8,7 @@ from typing import Any
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import Answer
 from topics.core.clock import ManualClock
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.queue import JobQueue
 
 LEASE_MS = 1000

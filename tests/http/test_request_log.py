@@ -14,7 +14,7 @@ import pytest
 from tests.http.conftest import Serve
 from tests.http.streaming import RunningApp
 from tests.support import ServerProcess
-from topics.core.histogram import Histogram
+from topics.core.measurements import Histogram
 from topics.http.exchange import Exchange
 from topics.http.routing import Route
 

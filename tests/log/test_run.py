@@ -18,7 +18,7 @@ from tests.log.harness import Lab, records
 from tests.support.appending import rows_of
 from topics.codec import StoredRows
 from topics.log.run import _LARGE_ROWS, HotColumns, Run
-from topics.ops.check_columns import column_findings
+from topics.ops.check_files import column_findings
 from topics.storage.segment import DEAD, LIVE
 
 pytestmark = pytest.mark.usefixtures("both_codecs")

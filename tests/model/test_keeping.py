@@ -15,7 +15,7 @@ from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab
 from tests.ops.test_purge import found, purge
 from topics.core.errors import ApiError
-from topics.flow.watch.position import StreamPositions
+from topics.flow.watch.sessions import StreamPositions
 from topics.log.read.render import Shape
 from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem

@@ -16,7 +16,7 @@ from tests.support.damage import FORMAT, OTHER_FORMAT, flip
 from topics.core.settings import Settings
 from topics.ops.backup import Backup, stopped_server
 from topics.ops.backup_directory import BackupStore
-from topics.ops.steps import Steps
+from topics.ops.directory import Steps
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import Segment
 

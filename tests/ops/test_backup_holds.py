@@ -13,7 +13,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.core.errors import ApiError
 from topics.flow.checkpoints import Checkpoints
-from topics.flow.file_pins import LEASE_MS
+from topics.flow.pins import LEASE_MS
 from topics.log.write.commit_loop import CommitLoop
 from topics.ops.backup_holds import MAX_HOLDS, BackupHold, BackupHolds
 from topics.storage.fileheader import FILE_HEADER_BYTES

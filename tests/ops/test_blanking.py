@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.storage.support import FS, columns
-from topics.ops.check_columns import column_findings
+from topics.ops.check_files import column_findings
 from topics.ops.purge_segments import blanked, is_blank
 from topics.storage.segment import Segment, SegmentWriter, file_name
 

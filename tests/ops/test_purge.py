@@ -17,7 +17,7 @@ from tests.log.harness import Lab, QuickDisk
 from tests.support.damage import flip
 from topics.core.errors import ApiError
 from topics.flow.checkpoints import Checkpoints
-from topics.flow.segment_pins import SegmentPins
+from topics.flow.pins import SegmentPins
 from topics.log.read.render import Shape
 from topics.log.write.commit_loop import CommitLoop
 from topics.ops import purge as purge_module

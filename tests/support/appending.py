@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from topics import codec
 from topics.core.errors import ApiError
-from topics.core.unknown_fields import UnknownFields
+from topics.core.strict import UnknownFields
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.append import Append, AppendOp

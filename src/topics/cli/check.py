@@ -16,7 +16,7 @@ from topics.cli.output import add_json, counted, show
 from topics.cli.parser import any_bytes
 from topics.engine.node import Node
 from topics.ops.check import Checked, check
-from topics.ops.check_journal import PROBLEM
+from topics.ops.check_files import PROBLEM
 
 FOUND = 1
 

@@ -14,9 +14,8 @@ from topics.cli.output import add_json, amount, counted, show
 from topics.cli.remote.client import ask
 from topics.core import Settings, UserMistake
 from topics.engine.node import Node
-from topics.ops.directory import directories_of, require_all_segments
+from topics.ops.directory import Steps, directories_of, require_all_segments
 from topics.ops.purge import FAILED, REWRITING
-from topics.ops.steps import Steps
 from topics.storage import Filesystem
 
 POLL_S = 0.2

@@ -12,7 +12,7 @@ from topics.cli.parser import any_bytes
 from topics.cli.settings import read_settings
 from topics.client.sync import Topics
 from topics.core import Settings, UserMistake
-from topics.ops.steps import Steps
+from topics.ops.directory import Steps
 
 if TYPE_CHECKING:
     from rich.progress import Progress

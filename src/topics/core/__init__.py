@@ -1,7 +1,7 @@
 """Values and the rules they obey: nothing here touches a disk or a network.
 
     flags, environment, topics.toml -> Settings
-    request body -> TopicConfig          measurements -> Histogram
+    request body -> TopicConfig
     a rule that was broken -> ApiError (rendered once, at the edge); names that do not belong -> UnknownFields
     the time of day -> Clock, of which tests have one that moves when told to
 
@@ -18,11 +18,12 @@ from topics.core.config import (
     TopicConfig,
     check_config,
     config_to_json,
+    config_warnings,
     effective_priority,
+    eviction_warning,
     parse_config,
     resolve_config,
 )
-from topics.core.config_warnings import config_warnings, eviction_warning
 from topics.core.errors import (
     STATUS_BY_CODE,
     ApiError,
@@ -37,7 +38,6 @@ from topics.core.errors import (
     short_of_memory,
     topic_not_found,
 )
-from topics.core.histogram import LATENCY_BOUNDS_S, Histogram
 from topics.core.key_entries import (
     KEY_NAME,
     OF_KEY_NAMES,
@@ -46,8 +46,15 @@ from topics.core.key_entries import (
     parse_key_file,
     parse_keys,
 )
-from topics.core.names import is_topic_name, require_router_name, require_topic_name, require_utf8
-from topics.core.nearest import did_you_mean, nearest
+from topics.core.measurements import LATENCY_BOUNDS_S, Histogram
+from topics.core.names import (
+    did_you_mean,
+    is_topic_name,
+    nearest,
+    require_router_name,
+    require_topic_name,
+    require_utf8,
+)
 from topics.core.settings import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -79,8 +86,8 @@ from topics.core.strict import (
     NotDecoded,
     Note,
     StrictDecoder,
+    UnknownFields,
     explain,
     has_no_duplicates,
     undecodable,
 )
-from topics.core.unknown_fields import UnknownFields

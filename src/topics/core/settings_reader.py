@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from topics.core.errors import ConfigError
-from topics.core.nearest import nearest
+from topics.core.names import nearest
 from topics.core.settings import Settings
 
 PREFIX = "TOPICS_"

@@ -7,22 +7,22 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
-from time import monotonic
+from time import monotonic, thread_time
+from typing import Any
 
 from topics.core import MAX_SEQ, Clock, Settings, SystemClock, WritesOff
 from topics.core.clock import until_next
-from topics.engine.settled_objects import SettledObjects
 from topics.flow.admission import Admission
 from topics.flow.cursors import Cursors
 from topics.flow.disk_space import DiskSpace
 from topics.flow.load_shedder import LoadShedder
+from topics.flow.pins import SegmentPins
 from topics.flow.pipelines import Pipelines
 from topics.flow.priority_scheduler import PriorityScheduler
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.background import RouterPass
 from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
-from topics.flow.segment_pins import SegmentPins
 from topics.flow.stages.stages import Stages
 from topics.flow.upkeep import Span, Upkeep
 from topics.flow.watch.fanout import Fanout
@@ -31,6 +31,31 @@ from topics.ops.backup_holds import BackupHolds
 from topics.ops.directory import sealed_runs
 from topics.ops.purge import Purges
 from topics.storage import Directories, Filesystem, Home, is_full
+
+# By processor time. As much again may have come by the next walk, and more at once.
+LONG_WALK_S = 0.008
+_EVERYTHING = 2
+
+
+class SettledObjects:
+    def __init__(self) -> None:
+        self._began_s = 0.0
+
+    def start(self) -> None:
+        gc.callbacks.append(self._note)
+
+    def stop(self) -> None:
+        gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, info: dict[str, Any]) -> None:
+        """Called before and after each walk, on whichever thread it happens."""
+        if info["generation"] != _EVERYTHING:
+            return
+        if phase == "start":
+            self._began_s = thread_time()
+        elif thread_time() - self._began_s >= LONG_WALK_S:
+            gc.freeze()
+
 
 log = logging.getLogger("topics")
 

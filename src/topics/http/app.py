@@ -8,7 +8,7 @@ from importlib import import_module
 
 from topics.core import Clock, ConfigError, Settings
 from topics.engine.node import Node
-from topics.flow.malloc_trimmer import keep_freed_blocks
+from topics.flow.upkeep import keep_freed_blocks
 from topics.http.admission.address import parse_base_path, refuse_exposure_without_keys, shown_address
 from topics.http.admission.auth import KeyRing, is_revoked, read_keys
 from topics.http.admission.callers import parse_hosts, parse_origins

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from topics.core import ApiError, OutcomeUnknown, short_of_memory
-from topics.core.holding import TimedSteps
+from topics.core.measurements import TimedSteps
 from topics.http.admission.address import is_loopback_address
 from topics.http.admission.limits import RequestRoom
 from topics.http.compression import (

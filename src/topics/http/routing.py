@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from topics.core import LATENCY_BOUNDS_S, Histogram, StrictDecoder
-from topics.core.holding import Holds
+from topics.core.measurements import Holds
 from topics.http.admission.address import without_base
 
 # Takes an `Exchange`, and the decoded body if the route `accepts` one.

@@ -15,8 +15,7 @@ from typing import Any
 from topics.core import Settings, UserMistake
 from topics.log import SnapshotState, decode, decode_import
 from topics.ops.backup_directory import BackupStore, Copied, Manifest
-from topics.ops.directory import directories_of, require_all_segments, snapshot_states
-from topics.ops.steps import Steps
+from topics.ops.directory import Steps, directories_of, require_all_segments, snapshot_states
 from topics.storage import (
     CREATIONS,
     FILE_HEADER_BYTES,

@@ -19,7 +19,7 @@ import numpy as np
 from xxhash import xxh3_64
 
 from topics.core import UserMistake
-from topics.ops.steps import Steps
+from topics.ops.directory import Steps
 from topics.storage import (
     DEAD,
     FORMAT,

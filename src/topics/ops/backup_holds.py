@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from topics.flow.checkpoints import Checkpoints
-from topics.flow.file_pins import FilePin, FilePins
+from topics.flow.pins import FilePin, FilePins
 from topics.log import Engine
 
 MAX_HOLDS = 16

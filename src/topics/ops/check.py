@@ -15,11 +15,8 @@ from typing import Any
 from topics.core import NS_PER_MS, ConfigError, ManualClock, Settings, SystemClock
 from topics.flow.stages.spool import SUFFIX, is_intact
 from topics.log import KIND_NAMES, Engine, RecoveryFailed, Topic, missing_ranges, surviving_damage
-from topics.ops.check_columns import column_findings
-from topics.ops.check_files import DirectoryCheck
-from topics.ops.check_journal import NOTE, PROBLEM, Finding
-from topics.ops.directory import OpenNode, directories_of
-from topics.ops.steps import Steps
+from topics.ops.check_files import NOTE, PROBLEM, DirectoryCheck, Finding, column_findings
+from topics.ops.directory import OpenNode, Steps, directories_of
 from topics.storage import NO_LOCK, Directories, Hold, UntouchedDisk, read_file
 from topics.storage.snapshot import file_name
 

@@ -1,34 +1,232 @@
-"""What has to be true of a data directory, file by file and one against the other."""
+"""What has to be true of a data directory: every file, its columns and frames, and one against the other."""
 
 import os
 from array import array
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode, decode_import
-from topics.ops.check_columns import run_findings
-from topics.ops.check_journal import NOTE, PROBLEM, Finding, JournalCheck
 from topics.storage import (
+    DATA_KEY,
     DEAD,
+    FILE_HEADER_BYTES,
+    HEAD,
+    I64,
     LIVE,
     LOCK,
+    META_KEY,
     OWNER,
     PROOF,
     QUARANTINE,
     SUFFIX,
     TEMPORARY,
+    Columns,
+    Damage,
     Directories,
     Filesystem,
     Frame,
+    JournalReader,
+    Kind,
     RunEntry,
     Segment,
     SegmentDamaged,
+    Testimony,
+    Witness,
+    decode_file_header,
     journal,
     numbered_files,
     read_file,
     snapshot,
 )
+from topics.storage import witness as witness_file
+from topics.storage.journal import file_name
+
+
+def run_findings(segment: Segment, entry: RunEntry) -> Iterator[str]:
+    """What is wrong with one run, in words that continue "its ...". Damage ends the search."""
+    try:
+        segment.verify(entry)
+        columns = segment.columns(entry)
+        yield from column_findings(columns)
+        if columns.tag_codes is not None:
+            yield from _tag_findings(segment, entry, columns)
+    except SegmentDamaged as damage:
+        yield str(damage).partition(": ")[2]
+
+
+def column_findings(columns: Columns) -> Iterator[str]:
+    ends = columns.ends.astype(np.int64)
+    lengths = np.diff(ends, prepend=0)
+    if not columns.count or len(ends) != columns.count:
+        yield "there are not as many rows as records"
+        return
+    if int(ends[-1]) != len(columns.rows) or (lengths <= 0).any():
+        yield "the rows do not end where they should"
+        return
+    if (np.diff(columns.ts) < 0).any():
+        yield "times fall from one record to the next"
+    for name, codes, names in (
+        ("node", columns.node_codes, columns.nodes),
+        ("tag", columns.tag_codes, columns.tags),
+    ):
+        if codes is not None and int(codes.max()) > len(names):
+            yield f"a record has a {name} that is not in the list of {name}s"
+    yield from _row_findings(columns, ends, lengths)
+
+
+def _row_findings(columns: Columns, ends: I64, lengths: I64) -> Iterator[str]:
+    rows = np.frombuffer(columns.rows, np.uint8)
+    if (rows[ends - 1] != ord("\n")).any() or (rows[ends - 2] != ord("}")).any():
+        yield "a row is not closed"
+    data_begins = columns.data_ends() - columns.data_lens
+    if (data_begins - len(DATA_KEY) < ends - lengths).any():
+        yield "a record is longer than its row"
+        return
+    if not _has_at(rows, data_begins - len(DATA_KEY), DATA_KEY):
+        yield "data does not begin where it should"
+    if columns.meta_lens is not None:
+        with_meta = columns.meta_lens > 0
+        if not _has_at(rows, columns.data_ends()[with_meta], META_KEY):
+            yield "meta does not begin where it should"
+    view = memoryview(columns.rows)
+    for index, begin in enumerate((ends - lengths).tolist()):
+        prefix = b"{" + HEAD % (columns.base + index, columns.ts[index])
+        if view[begin : begin + len(prefix)] != prefix:
+            yield f"the row of seq {columns.base + index} is another record's"
+            return
+
+
+def _has_at(rows: np.ndarray, begins: I64, text: bytes) -> bool:
+    return all(bool((rows[begins + at] == letter).all()) for at, letter in enumerate(text))
+
+
+def _tag_findings(segment: Segment, entry: RunEntry, columns: Columns) -> Iterator[str]:
+    """The postings say the same as the codes of the records."""
+    assert columns.tag_codes is not None
+    if columns.tags != sorted(set(columns.tags), key=str.encode):
+        yield "tags are not sorted"
+        return
+    order = np.argsort(columns.tag_codes, kind="stable")
+    tagged = order[columns.tag_codes[order] > 0]
+    counts = np.bincount(columns.tag_codes, minlength=len(columns.tags) + 1)[1:]
+    sizes = [len(segment.tagged(entry, code)) for code in range(1, len(columns.tags) + 1)]
+    if counts.tolist() != sizes or not np.array_equal(segment.tagged(entry, 1, len(columns.tags)), tagged):
+        yield "the lists of records by tag do not say what the records say"
+
+
+PROBLEM, NOTE = "problem", "note"
+_KINDS = frozenset(map(int, Kind))
+# Frames that hand out seqs, and so tell in their header which.
+_RECORDS = (Kind.APPEND, Kind.KEYED, Kind.ADVANCE, Kind.ROUTE, Kind.GROUP)
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """A note is what a server puts right by itself, or what was announced before."""
+
+    severity: str
+    file: str
+    text: str
+
+
+class JournalCheck:
+    def __init__(
+        self,
+        fs: Filesystem,
+        dirs: Directories,
+        needed_from: int,
+        topic: Callable[[int], str],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._fs = fs
+        self._dirs = dirs
+        self._needed_from = needed_from
+        self._topic = topic
+        self._progress = progress
+        self._bases = numbered_files(fs, dirs.journal, file_name)
+        # Frames that adopt segments, as far as it was read.
+        self.adoptions: list[Frame] = []
+
+    def _finding(self, severity: str, path: str, text: str) -> Finding:
+        return Finding(severity, os.path.relpath(path, self._dirs.root), text)
+
+    def _at(self, severity: str, position: int, text: str) -> Finding:
+        base = max((base for base in self._bases if base <= position), default=self._bases[0])
+        return self._finding(severity, self._dirs.journal_path(base), text)
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._check_witness()
+        witness = Witness(self._fs, self._dirs.root).previous
+        if not self._bases:
+            if witness.acked:
+                text = f"holds no file, but had been acknowledged up to {witness.acked}"
+                yield self._finding(PROBLEM, self._dirs.journal, text)
+            return
+        yield from self._check_headers()
+        if self._bases[0] > self._needed_from:
+            text = f"begins at position {self._bases[0]}; the snapshots need it from {self._needed_from} on"
+            yield self._finding(PROBLEM, self._dirs.journal, text)
+        yield from self._check_frames(witness)
+
+    def _check_witness(self) -> Iterator[Finding]:
+        path = self._dirs.witness
+        if not self._fs.exists(path):
+            text = "is missing; without it, a torn end of the journal is judged by the journal alone"
+            yield self._finding(NOTE, path, text)
+            return
+        if not witness_file.is_intact(read_file(self._fs, path)):
+            text = "is damaged: what the last process had promised is not known any more"
+            yield self._finding(PROBLEM, path, text)
+
+    def _check_headers(self) -> Iterator[Finding]:
+        for base in self._bases:
+            with self._fs.open(self._dirs.journal_path(base)) as file:
+                header = file.read(FILE_HEADER_BYTES, 0)
+                self._progress(file.size())
+            # One of zeros was written ahead, and no frame behind it was ever promised.
+            if header.strip(b"\0") and decode_file_header(header) is None:
+                text = "has a damaged header; its frames can still be read, thanks to the file's name"
+                yield self._at(PROBLEM, base, text)
+
+    def _check_frames(self, witness: Testimony) -> Iterator[Finding]:
+        reader = JournalReader(self._fs, self._dirs.journal, start=self._bases[0], proven=witness.proven)
+        end = reader.end
+        for item in reader.frames():
+            if isinstance(item, Damage):
+                yield self._damage(item)
+            elif item.kind == Kind.ADOPT:
+                self.adoptions.append(item)
+            elif item.kind not in _KINDS:
+                text = f"has a frame of an unknown kind {item.kind} at position {item.position}"
+                yield self._at(PROBLEM, item.position, text)
+        if reader.cut is not None:
+            text = (
+                f"ends in {end - reader.cut} bytes that were being written when the process ended, "
+                "and were never promised; the next start puts them aside"
+            )
+            yield self._at(NOTE, reader.cut, text)
+        if witness.same_boot and witness.acked > reader.end:
+            text = f"ends at position {reader.end}, but had been acknowledged up to {witness.acked}"
+            yield self._at(PROBLEM, reader.end, text)
+
+    def _damage(self, damage: Damage) -> Finding:
+        text = f"is damaged from position {damage.position} to {damage.end}"
+        header = damage.header
+        if damage.end <= self._needed_from:
+            return self._at(NOTE, damage.position, f"{text}, which no snapshot needs any more")
+        if header is None:
+            text += ": what it said is lost, and any topic may be affected"
+        elif header.kind in _RECORDS and header.topic_id:
+            last, topic = header.last_seq, self._topic(header.topic_id)
+            text += (
+                f": seqs {header.first_seq} to {last} of topic {topic} are lost from it, "
+                "and announced unless a segment has them"
+            )
+        else:
+            text += f": a change of kind {header.kind} is lost"
+        return self._at(PROBLEM, damage.position, text)
 
 
 class DirectoryCheck:

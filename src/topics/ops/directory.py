@@ -1,6 +1,6 @@
-"""A data directory as it lies there, without a server: what it holds, and opening it.
+"""A data directory without a server: what it holds, and opening it.
 
-A function here that needs a node gets an `OpenNode` from its caller: what puts nodes together stands above.
+A function that needs a node gets an `OpenNode` from its caller, because nodes are put together above.
 """
 
 import os
@@ -20,6 +20,19 @@ from topics.storage import (
     choose_cold_dir,
     require_format,
 )
+
+
+class Steps:
+    """Without a person who waits, nothing is told; a terminal overrides all three."""
+
+    def begin(self, text: str, total: float | None = None) -> None:
+        """The next thing to be done; without a total, it is not known how long it takes."""
+
+    def advance(self, by: float = 1) -> None:
+        """So much more of it is done."""
+
+    def reach(self, value: float, total: float | None = None) -> None:
+        """So much of it is done."""
 
 
 class OpenedNode(Protocol):

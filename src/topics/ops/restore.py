@@ -16,8 +16,7 @@ from topics.core import Settings, UserMistake, moment
 from topics.flow.routers.registry import Routers
 from topics.log import Engine, Run, Topic, settle_floor, surviving_damage
 from topics.ops.backup_directory import MANIFEST, BackupDamaged, BackupStore, Manifest
-from topics.ops.directory import OpenNode, snapshot_states
-from topics.ops.steps import Steps
+from topics.ops.directory import OpenNode, Steps, snapshot_states
 from topics.storage import (
     FILE_HEADER_BYTES,
     PROOF,

@@ -8,12 +8,11 @@ from typing import Any
 
 from tests.log.harness import Lab
 from topics.core.errors import ApiError
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
-from topics.flow.queues.queue import JobQueue
+from topics.flow.queues.queue import JobQueue, Settlement, Verb
 from topics.flow.queues.registry import Queues
-from topics.flow.queues.settlement import Settlement, Verb
 from topics.log.write.operation import Fail
 
 LEASE_MS = 1000

@@ -10,9 +10,9 @@ import pytest
 from tests.flow.queues.lab import QueueLab, Told, fill, unexpected
 from tests.support.appending import append
 from tests.support.damage import flip
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.losses import Losses, LossState, SeqRanges
-from topics.flow.queues.settlement import Settlement, Verb
+from topics.flow.queues.queue import Settlement, Verb
 from topics.log.remove.ledger import LOST
 
 

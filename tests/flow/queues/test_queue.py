@@ -6,9 +6,9 @@ import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers, unexpected
 from topics.core.errors import ApiError
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.jobs import live_from, read_jobs
-from topics.flow.queues.settlement import Settlement, Verb
+from topics.flow.queues.queue import Settlement, Verb
 from topics.storage.frame import Frame, Kind
 
 Answer = tuple[int, list[int], list[int]]

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.flow.queues.lab import QueueLab, Told, in_short, jobs, unexpected
 from tests.log.harness import records
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.leases import Holder
-from topics.flow.queues.settlement import Settlement, Verb
+from topics.flow.queues.queue import Settlement, Verb
 from topics.log.read.render import Shape
 
 DAY_MS = 86_400_000

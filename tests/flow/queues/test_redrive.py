@@ -11,8 +11,7 @@ import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, unexpected
 from topics.core.errors import ApiError
-from topics.flow.queues.dead_letters import origin_of, without_origin
-from topics.flow.queues.redrive import Redrive
+from topics.flow.queues.dead_letters import Redrive, origin_of, without_origin
 from topics.log.topic import Topic
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.flow.routers.lab import RouterLab
 from tests.support.appending import append
-from topics.flow.routers import exactly_once
+from topics.flow.routers import copies as exactly_once
 
 
 def test_a_full_meta_is_wrapped(lab: RouterLab) -> None:

@@ -12,9 +12,8 @@ from tests.flow.routers.lab import RouterLab, seqs_and_data
 from tests.support.appending import append
 from topics.core.settings import MAX_SEQ
 from topics.flow.routers.copies import STAMP_KEY, carried_rows, copies_of, stamped
-from topics.flow.routers.frames import Stamp, Step, decode_step
-from topics.flow.routers.source_window import read_window
-from topics.flow.routers.step import Capacity, capacity_of
+from topics.flow.routers.definitions import Stamp, Step, decode_step
+from topics.flow.routers.step import Capacity, capacity_of, read_window
 from topics.log.remove import ledger
 from topics.storage import Records
 from topics.storage.frame import Kind

@@ -12,10 +12,9 @@ from tests.flow.stages.lab import StageLab, anything_goes
 from tests.support.arrow import arrow_stream
 from tests.support.damage import flip
 from topics.core.errors import ApiError
-from topics.flow.stages import open_stages as module
-from topics.flow.stages.open_stages import IDLE_MS, MAX_PARTS
+from topics.flow.stages import spool as module
 from topics.flow.stages.parts import About, read_part, read_parts, write_part
-from topics.flow.stages.spool import PartMissing, names_digest, part_path, stage_key
+from topics.flow.stages.spool import IDLE_MS, MAX_PARTS, PartMissing, names_digest, part_path, stage_key
 from topics.storage.filesystem import Filesystem
 
 

@@ -14,7 +14,7 @@ from topics.core.errors import ApiError
 from topics.flow.load_shedder import SHED_FROM_MS
 from topics.flow.stages import stages as stages_module
 from topics.flow.stages.identities import Commit
-from topics.flow.stages.open_stages import IDLE_MS
+from topics.flow.stages.spool import IDLE_MS
 
 
 @pytest.fixture(params=[StageLab, LargeLab], ids=["frame", "segments"])

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from topics.core import NO_LIFE
-from topics.flow.watch.position import StreamPositions, decode_id, encode_id
+from topics.flow.watch.sessions import StreamPositions, decode_id, encode_id
 
 
 def places(**where: tuple[int, int, bool]) -> StreamPositions:

@@ -9,8 +9,7 @@ import pytest
 from topics.core.clock import ManualClock
 from topics.core.errors import ApiError
 from topics.flow.watch.delivery import WatchOptions
-from topics.flow.watch.position import StreamPositions, encode_id
-from topics.flow.watch.sessions import Known, WatchSession, WatchSessions
+from topics.flow.watch.sessions import Known, StreamPositions, WatchSession, WatchSessions, encode_id
 
 OPTIONS = WatchOptions(limit=256, max_bytes=1 << 20)
 

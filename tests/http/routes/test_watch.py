@@ -11,7 +11,7 @@ import pytest
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import eventually
 from topics.core.clock import ManualClock
-from topics.flow.watch.position import encode_id
+from topics.flow.watch.sessions import encode_id
 from topics.http import stream as outlet
 
 Start = Callable[..., RunningApp]

@@ -1,7 +1,7 @@
 """Queues: topics whose records are jobs.
 
-claim ─▶ registry ─▶ queue ─▶ dispatcher (when) ─▶ claims (which jobs) ─▶ leases (until when)
-ack, nack, extend ─▶ queue.settle ─▶ settlement (one deletion for all acks) or leases
-too many deliveries ─▶ dead_letters ─▶ redrive        lost jobs ─▶ losses ─▶ loss_journal
+claim ─▶ registry (which queue) ─▶ dispatcher (when, which jobs) ─▶ queue ─▶ leases (until when)
+ack, nack, extend ─▶ queue.settle ─▶ one deletion for all acks, or leases
+too many deliveries ─▶ dead_letters, and back by a redrive        lost jobs ─▶ losses
 `jobs` reads live jobs and cuts the text of a job from its stored row.
 """

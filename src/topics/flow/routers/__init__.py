@@ -1,8 +1,10 @@
 """Routers: records of one topic are copied into another, off the write path.
 
-    topic.wake ─▶ background (when) ─▶ registry (which routers, how much) ─▶ source_window (which records)
-               ─▶ step (filter, hops, exactly_once, capacity) ─▶ copies ─▶ pending_copies (in the destination)
-    frames     ─▶ recovery ─▶ lineage ─▶ copies ─▶ pending_copies          the same copies after a restart
+    topic.wake ─▶ background (when) ─▶ registry (which routers, how much)
+               ─▶ step (which records; filter, hops, keys, capacity) ─▶ copies (in the destination)
+    frames     ─▶ recovery ─▶ copies                                       the same copies after a restart
+
+`definitions` has the routers, their graph, and what the journal says of them.
 
 The journal does not hold the copies:
 

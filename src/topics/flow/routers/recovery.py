@@ -1,17 +1,164 @@
-"""Routers across restarts: their frames read back, and their plan of the snapshot."""
+"""Routers across restarts: their state in snapshots, their frames, and the records that copies are made from.
+
+`Lineage` is filled from the journal, not from topics. A source may meanwhile have deleted, evicted or dropped
+what was copied. The frames are still there, because a run that depends on them holds the journal back."""
 
 import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from topics.flow.routers import frames
-from topics.flow.routers.definitions import Definition, Router
-from topics.flow.routers.frames import COPIES, GONE, CopyPlan, CopyRange, RouterState, Step
-from topics.flow.routers.lineage import Lineage
-from topics.flow.routers.pending_copies import PendingCopies
+import numpy as np
+
+from topics import codec
+from topics.codec import AnyRows
+from topics.flow.routers.copies import PendingCopies, carried_rows, copies_of
+from topics.flow.routers.definitions import (
+    COPIES,
+    GONE,
+    CopyPlan,
+    CopyRange,
+    Definition,
+    Router,
+    RoutersState,
+    RouterState,
+    Step,
+    decode_definition,
+    decode_router_id,
+    decode_step,
+    state_from_plain,
+)
 from topics.flow.routers.registry import Routers
-from topics.log import Engine, Extension, Topic, expire, is_loaded, load_rows
+from topics.log import Engine, Extension, HotColumns, Topic, expire, is_loaded, load_rows, rows_of
 from topics.log.remove import ledger
-from topics.storage import Frame, Kind
+from topics.storage import I64, Columns, Frame, Kind, Records, join_records
+
+
+@dataclass(slots=True)
+class Rendered:
+    """Copies as the destination stores them. No frame they depend on lies below `position`."""
+
+    rows: AnyRows
+    position: int
+
+
+@dataclass(slots=True)
+class _Stretch:
+    first: int
+    count: int
+    position: int
+    # Reads the records only when a copy of them is wanted.
+    load: Callable[[], Columns | None]
+
+
+@dataclass(slots=True)
+class _Known:
+    firsts: list[int] = field(default_factory=list)
+    stretches: list[_Stretch] = field(default_factory=list)
+    loaded_at: int = -1
+    loaded: Columns | None = None
+
+    def add(self, stretch: _Stretch) -> None:
+        if not self.firsts or stretch.first > self.firsts[-1]:
+            self.firsts.append(stretch.first)
+            self.stretches.append(stretch)
+
+    def at(self, seq: int) -> tuple[_Stretch, Columns] | None:
+        index = bisect_right(self.firsts, seq) - 1
+        if index < 0 or seq >= self.firsts[index] + self.stretches[index].count:
+            return None
+        if index != self.loaded_at:
+            self.loaded_at, self.loaded = index, self.stretches[index].load()
+        return None if self.loaded is None else (self.stretches[index], self.loaded)
+
+
+class Lineage:
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+
+    def follow(self, topic_id: int) -> None:
+        """Copies may be made from this topic: remember its records from here on."""
+        self._known.setdefault(topic_id, _Known())
+
+    def forget_all(self) -> None:
+        self._known.clear()
+
+    def follows(self, topic_id: int) -> bool:
+        return topic_id in self._known
+
+    def note_append(self, frame: Frame) -> None:
+        known = self._known.get(frame.topic_id)
+        if known is not None:
+            known.add(_Stretch(frame.first_seq, frame.count, frame.position, lambda: _append_columns(frame)))
+
+    def note_step(self, step: Step, position: int) -> None:
+        """Copies are records of their destination, and may have been copied on from there."""
+        for plan in step.plans:
+            known = self._known.get(plan.dest)
+            if known is None or not plan.kept:
+                continue
+            for piece in plan.pieces:
+                if piece.kind == COPIES:
+                    known.add(self._derived(step, plan, piece, position))
+
+    def _derived(self, step: Step, plan: CopyPlan, piece: CopyRange, position: int) -> _Stretch:
+        def load() -> Columns | None:
+            rendered = self.render(step, plan, piece, position)
+            if rendered is None:
+                return None
+            return _columns(rendered.rows)
+
+        # Its own source may lie further back; a copy that depends on this stretch depends on that as well.
+        lowest = position if step.carried is not None else self._lowest(step.source, piece, position)
+        return _Stretch(piece.first_dest, piece.count, lowest, load)
+
+    def _lowest(self, source_id: int, piece: CopyRange, position: int) -> int:
+        known = self._known.get(source_id)
+        if known is None:
+            return position
+        begin = max(bisect_right(known.firsts, piece.first_source) - 1, 0)
+        end = bisect_right(known.firsts, piece.last_source)
+        return min([position, *(stretch.position for stretch in known.stretches[begin:end])])
+
+    def render(self, step: Step, plan: CopyPlan, piece: CopyRange, position: int) -> Rendered | None:
+        """Make the copies of one piece again; None when their originals are not in the journal any more."""
+        found = self._originals(step, piece.source_seqs(), position)
+        if found is None:
+            return None
+        rows, lowest = found
+        copies = copies_of(rows, with_node=plan.with_node, with_tag=plan.with_tag, stamp=plan.stamp)
+        encoded = codec.encode([copies.write], piece.first_dest, plan.ts, copies.hops)
+        return Rendered(encoded, lowest)
+
+    def _originals(self, step: Step, seqs: I64, position: int) -> tuple[Records, int] | None:
+        if step.carried is not None:
+            rows = carried_rows(step.carried)
+            return rows.take(np.searchsorted(rows.seqs, seqs)), position
+        known = self._known.get(step.source)
+        parts: list[Records] = []
+        at = 0
+        while at < len(seqs):
+            found = None if known is None else known.at(int(seqs[at]))
+            if found is None:
+                return None
+            stretch, columns = found
+            stop = int(np.searchsorted(seqs, stretch.first + stretch.count))
+            parts.append(columns.records(seqs[at:stop] - stretch.first))
+            position = min(position, stretch.position)
+            at = stop
+        return join_records(parts), position
+
+
+def _append_columns(frame: Frame) -> Columns:
+    return _columns(rows_of(frame))
+
+
+def _columns(rows: AnyRows) -> Columns:
+    hot = HotColumns(rows.first_seq)
+    hot.extend(rows)
+    return hot.view()
+
 
 log = logging.getLogger("topics.recovery")
 
@@ -29,15 +176,15 @@ class RouterRecovery(Extension):
 
     # --- snapshot ---------------------------------------------------------------------------------------
 
-    def dump(self) -> frames.RoutersState:
+    def dump(self) -> RoutersState:
         routers = self._routers
         oldest = self._engine.journal.files[0].base
         routers.referred = {source: end for source, end in routers.referred.items() if end > oldest}
         states = [_state(router) for router in routers.table.by_id.values() if router.committed]
-        return frames.RoutersState(routers.next_id, states, routers.referred)
+        return RoutersState(routers.next_id, states, routers.referred)
 
     def load(self, state: Any) -> None:
-        saved = frames.state_from_plain(state)
+        saved = state_from_plain(state)
         self._routers.next_id = saved.next_id
         self._routers.referred = saved.referred
         for source_id in saved.referred:
@@ -69,9 +216,9 @@ class RouterRecovery(Extension):
     def reload(self, frame: Frame) -> None:
         """Copies in runs that were not sealed by then; everything else is in the snapshot."""
         if frame.kind == Kind.ROUTER_PUT:
-            self._lineage.follow(frames.decode_definition(frame.payload).source)
+            self._lineage.follow(decode_definition(frame.payload).source)
         elif frame.kind == Kind.ROUTE:
-            step = frames.decode_step(frame.payload)
+            step = decode_step(frame.payload)
             for plan in step.plans:
                 dest = self._engine.by_id.get(plan.dest)
                 if dest is not None and plan.kept:
@@ -91,13 +238,13 @@ class RouterRecovery(Extension):
 
     def replay(self, frame: Frame) -> None:
         if frame.kind == Kind.ROUTER_PUT:
-            self._replay_definition(frames.decode_definition(frame.payload))
+            self._replay_definition(decode_definition(frame.payload))
         elif frame.kind == Kind.ROUTER_DROP:
-            router = self._routers.table.by_id.get(frames.decode_router_id(frame.payload))
+            router = self._routers.table.by_id.get(decode_router_id(frame.payload))
             if router is not None:
                 self._routers.remove(router)
         else:
-            step = frames.decode_step(frame.payload)
+            step = decode_step(frame.payload)
             self._routers.referred[step.source] = frame.end
             for plan in step.plans:
                 self._replay_plan(step, plan, frame)

@@ -1,14 +1,12 @@
-"""All routers of an engine: what changes them, which of them owe something, and one step after the other."""
+"""All routers of an engine: what changes them, which of them owe copies, and who waits for these copies."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from topics.core import DEFAULT_CONFIG, ApiError, limit_reached, require_router_name, topic_not_found
-from topics.flow.routers import frames
-from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends
-from topics.flow.routers.source_window import read_window
-from topics.flow.routers.step import StepBuilder
-from topics.flow.routers.waiting_readers import WaitingReaders
+from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends, encode
+from topics.flow.routers.step import StepBuilder, read_window
 from topics.log import (
     CallbackOp,
     Creation,
@@ -21,6 +19,50 @@ from topics.log import (
     surviving_damage,
 )
 from topics.storage import FrameDraft, Kind
+
+
+class _WaitingReader(NamedTuple):
+    # The seq that each router has to reach.
+    owed: list[tuple[Router, int]]
+    go_on: Callable[[], None]
+
+
+class WaitingReaders:
+    def __init__(self, can_move: Callable[[Router], bool]) -> None:
+        """No reader waits for a router for which `can_move` is false: it may be stuck for ever."""
+        self._can_move = can_move
+        self._waiting: list[_WaitingReader] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, behind: list[Router], go_on: Callable[[], None]) -> bool:
+        """Call `go_on` when these routers have made the copies they owe now; False if no wait is needed."""
+        waiting = _WaitingReader([(router, router.source.head) for router in behind], go_on)
+        if self._is_over(waiting):
+            return False
+        self._waiting.append(waiting)
+        return True
+
+    def release_served(self) -> None:
+        """Release readers that have nothing left to wait for."""
+        over: list[_WaitingReader] = []
+        still: list[_WaitingReader] = []
+        for one in self._waiting:
+            (over if self._is_over(one) else still).append(one)
+        self._waiting = still
+        for one in over:
+            one.go_on()
+
+    def release_all(self) -> None:
+        """Release every reader: no more copies are made."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.go_on()
+
+    def _is_over(self, waiting: _WaitingReader) -> bool:
+        return not any(router.cursor < upto and self._can_move(router) for router, upto in waiting.owed)
+
 
 # A reader does not wait for more than this; the rest follows in the background.
 PULL_STEPS = 32
@@ -166,7 +208,7 @@ class Routers:
         as_op: type[CallbackOp] = CallbackOp,
     ) -> None:
         engine = self._engine
-        frame = FrameDraft(int(kind), frames.encode(fact), ts=engine.now())
+        frame = FrameDraft(int(kind), encode(fact), ts=engine.now())
         op = as_op([frame], router.source, apply, fail, sync=True)
         op.others = (router.dest,)
         engine.queue.submit(op)

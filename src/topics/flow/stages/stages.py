@@ -27,8 +27,7 @@ from topics.flow.stages.identities import (
     StageRange,
     pack_digests,
 )
-from topics.flow.stages.open_stages import OpenStages
-from topics.flow.stages.spool import PartMissing, names_digest, stage_key
+from topics.flow.stages.spool import OpenStages, PartMissing, names_digest, stage_key
 from topics.log import (
     Amount,
     AppendOp,

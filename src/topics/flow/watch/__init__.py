@@ -2,5 +2,5 @@
 
     commit ─▶ topic.wake ─▶ fanout (whose turn it is) ─▶ delivery (what one stream is told next) ─▶ the stream
 
-`position` says how far a stream has come in each of its topics; `sessions` outlive their streams.
+`sessions` outlive their streams, and know how far each stream has come in its topics.
 """

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from topics.core import MAX_CLAIM, MAX_WAIT_MS, ApiError, invalid, topic_not_found
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.losses import Notice
-from topics.flow.queues.queue import JobQueue
+from topics.flow.queues.queue import Guarded, JobQueue, Settlement, Verb
 from topics.flow.queues.registry import Queues
-from topics.flow.queues.settlement import Guarded, Settlement, Verb
 from topics.http.admission.auth import READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, check_seqs, clamped, lease_length

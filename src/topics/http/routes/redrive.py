@@ -8,9 +8,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.core import ApiError, invalid
+from topics.flow.queues.dead_letters import LetterBatch, Redrive
 from topics.flow.queues.leases import JobLease
 from topics.flow.queues.queue import JobQueue
-from topics.flow.queues.redrive import LetterBatch, Redrive
 from topics.flow.queues.registry import Queues
 from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from topics.core import ApiError
-from topics.flow.segment_pins import SealedView, SegmentPins
+from topics.flow.pins import SealedView, SegmentPins
 from topics.http.admission.auth import READ
 from topics.http.exchange import Exchange
 from topics.http.routes.service import Service, answer

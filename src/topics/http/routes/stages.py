@@ -7,7 +7,7 @@ import msgspec
 from topics.codec import ItemLimits, cut_out
 from topics.core import UNDECODABLE, ApiError, StrictDecoder, invalid, require_topic_name, undecodable
 from topics.flow.stages.identities import StageRange
-from topics.flow.stages.open_stages import MAX_PARTS
+from topics.flow.stages.spool import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
 from topics.http.admission.auth import WRITE, ApiKey
 from topics.http.exchange import Exchange

@@ -20,7 +20,7 @@ from topics.core import (
 )
 from topics.flow.watch.delivery import Delivery, Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.position import StreamPositions
+from topics.flow.watch.sessions import StreamPositions
 from topics.http import sse
 from topics.http.admission.auth import ApiKey, is_revoked
 from topics.http.exchange import Exchange

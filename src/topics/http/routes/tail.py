@@ -14,7 +14,7 @@ import msgspec
 from topics.core import DEFAULT_LIMIT, MAX_WATCH_TOPICS, NO_LIFE, ApiError, invalid
 from topics.flow.watch.delivery import Subscription, WatchOptions
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.position import Epochs, Seqs, StreamPositions, decode_id
+from topics.flow.watch.sessions import Epochs, Seqs, StreamPositions, decode_id
 from topics.http import sse
 from topics.http.admission.auth import READ, ApiKey
 from topics.http.admission.limits import StreamSlots

@@ -6,8 +6,7 @@ from typing import Literal
 from topics.core import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
 from topics.flow.watch.delivery import Subscription
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.position import StreamPositions
-from topics.flow.watch.sessions import Known, WatchSession, WatchSessions
+from topics.flow.watch.sessions import Known, StreamPositions, WatchSession, WatchSessions
 from topics.http import sse
 from topics.http.admission.address import parse_base_path
 from topics.http.admission.admit import require_event_stream_accepted

@@ -3,7 +3,7 @@
 import asyncio
 
 from topics.core import MAX_CLAIM, ApiError, invalid
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import JobQueue
