@@ -25,45 +25,19 @@ from tests.support.sources import (
 )
 from topics.cli.main import MODULES
 
+# Packages of the server: each one may import those before it.
+LAYERS = ("core", "codec", "storage", "log", "flow", "ops", "engine", "http")
 # Which packages of ours each package may import, itself aside.
 MAY_IMPORT = {
-    "topics.core": (),
-    "topics.codec": ("topics.core",),
-    "topics.storage": ("topics.codec", "topics.core"),
-    "topics.log": ("topics.storage", "topics.codec", "topics.core"),
-    "topics.flow": ("topics.log", "topics.storage", "topics.codec", "topics.core"),
-    "topics.ops": ("topics.flow", "topics.log", "topics.storage", "topics.codec", "topics.core"),
-    "topics.engine": (
-        "topics.ops",
-        "topics.flow",
-        "topics.log",
-        "topics.storage",
-        "topics.codec",
-        "topics.core",
-    ),
-    "topics.http": (
-        "topics.engine",
-        "topics.ops",
-        "topics.flow",
-        "topics.log",
-        "topics.storage",
-        "topics.codec",
-        "topics.core",
-    ),
+    **{f"topics.{name}": tuple(f"topics.{low}" for low in LAYERS[:at]) for at, name in enumerate(LAYERS)},
     "topics.client": ("topics.core",),
-    # A verb parses, calls and prints: what it calls is whole. Errors have their names from below.
+    # A verb parses, calls and prints. `--version` names the codec.
     "topics.cli": (
         "topics.http.app",
         "topics.http.admission.limits",
-        "topics.engine",
-        "topics.ops",
         "topics.client",
-        "topics.log",
-        "topics.storage",
-        # `--version` names the codec.
-        "topics.codec",
-        "topics.core",
         "pyspark_topics",
+        *(f"topics.{name}" for name in LAYERS if name not in ("flow", "http")),
     ),
     "pyspark_topics": (
         "topics.client",
