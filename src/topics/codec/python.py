@@ -293,8 +293,9 @@ class Rows:
         self.hops = hops
         self.nodes = columns.nodes
         self.tags = columns.tags
-        self.text = render_rows(columns.values, first_seq, ts, columns.nodes, columns.metas)
-        parts = [b"", self.text, array("I", columns.data_lens).tobytes()]
+        text = render_rows(columns.values, first_seq, ts, columns.nodes, columns.metas)
+        self.text: bytes | memoryview = text
+        parts = [b"", text, array("I", columns.data_lens).tobytes()]
         self.flags, tags = 0, b""
         if columns.metas is not None:
             self.flags |= HAS_META
@@ -309,7 +310,7 @@ class Rows:
         if columns.nodes is not None:
             self.flags |= HAS_NODES
             parts.append(_pack(columns.nodes))
-        parts[0] = _HEAD.pack(len(self.text), len(tags))
+        parts[0] = _HEAD.pack(len(text), len(tags))
         self.data_lens = parts[2]
         self.meta_lens = parts[3] if columns.metas is not None else None
         self.payload = b"".join(parts)

@@ -21,7 +21,7 @@ class StoredRows:
     """Rows as they were encoded once."""
 
     def __init__(self, text: bytes, data_lens: bytes, first_seq: int, ts: int) -> None:
-        self.text = text
+        self.text: bytes | memoryview = text
         self.data_lens = data_lens
         self.first_seq = first_seq
         self.ts = ts

@@ -12,7 +12,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
+
+from mypy_extensions import mypyc_attr
 
 from topics import codec
 from topics.codec import Rows, Write
@@ -46,6 +48,7 @@ log = logging.getLogger("topics.commit")
 _APPEND, _ADVANCE, _KEYED = int(Kind.APPEND), int(Kind.ADVANCE), int(Kind.KEYED)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Append:
     """A request to append records to one topic. A subclass answers whoever sent it.
 
@@ -114,6 +117,7 @@ class Append:
 Pair: TypeAlias = tuple[Append, Write]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AppendOp(Op):
     """Records of one topic on their way to the journal, and the requests they came with."""
 
@@ -132,8 +136,7 @@ class AppendOp(Op):
         "writes",
     )
 
-    grows = True
-    topic: Topic
+    grows: ClassVar[bool] = True
 
     def __init__(self, core: Core, topic: Topic, now: int) -> None:
         # Not through super(): every append makes one of these.
@@ -168,7 +171,7 @@ class AppendOp(Op):
 
     def publish(self) -> None:
         """Make the records visible and apply the limits of the topic."""
-        topic = self.topic
+        topic: Topic = self.topic
         config = topic.config
         if self.reserve_to:
             topic.reserve(self.reserve_to)
@@ -192,7 +195,7 @@ class AppendOp(Op):
             self.keys.answer_waiters()
         if self.refused:
             self.refuse()
-        topic = self.topic
+        topic: Topic = self.topic
         if topic.listeners:
             topic.wake()
 
@@ -452,7 +455,8 @@ def judge(core: Core, request: Append, write: Write) -> Judgement | None:
 
 def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation | None) -> Taken:
     """Judge requests one after the other; the accepted ones are in `op` afterwards."""
-    topic, now = op.topic, op.clock_ms
+    topic: Topic = op.topic
+    now = op.clock_ms
     config = topic.config
     if config.ttl_ms:
         try:
@@ -530,7 +534,7 @@ def add_records(
     `is_framed` is False for copies that a router makes: a frame of the router stands for them, and no frame
     that they can be made from lies below `position`.
     """
-    topic = op.topic
+    topic: Topic = op.topic
     first_seq, count, ts = op.first_seq, op.count, op.ts
     is_kept = topic.config.durability != "ephemeral"
     last_seq = first_seq + count - 1

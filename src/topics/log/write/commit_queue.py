@@ -428,6 +428,8 @@ class CommitQueue:
         self.waiting_bytes = 0
         if self._has_unready:
             ops = self._held.without_held(ops)
+        for op in ops:
+            op.prepare()
         self.group += 1
         if len(ops) > self.counters.queue_depth_peak:
             self.counters.queue_depth_peak = len(ops)

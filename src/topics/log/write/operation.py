@@ -1,7 +1,9 @@
 """Operations: frames that the journal is to take, and the effect once it has them."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
+
+from mypy_extensions import mypyc_attr
 
 from topics.codec import Write
 from topics.core import ApiError
@@ -22,15 +24,17 @@ class PendingAppend(Protocol):
         """Report that nothing of the request was or will be written."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Op:
     """Something to be journalled. `apply` runs once it is committed, `fail` if it never will be."""
 
     __slots__ = ("frames", "fsync_ms", "others", "sync", "topic", "wal_ms")
 
+    # A topic, or None; a subclass knows which.
+    topic: Any
+
     # It makes the log larger: on a full disk it is refused, so that there is room for what makes it smaller.
-    grows = False
-    # What is not, keeps its place in the order of its topics, and whatever comes there behind it waits.
-    is_ready = True
+    grows: ClassVar[bool] = False
 
     def __init__(self, frames: list[FrameDraft], topic: Topic | None, *, sync: bool) -> None:
         self.frames = frames
@@ -41,10 +45,18 @@ class Op:
         self.fsync_ms = 0.0
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it can be written. If not, it keeps its place, and later operations of its topics wait."""
+        return True
+
+    @property
     def span(self) -> tuple[int, int]:
         """Where the first of its frames begins in the journal, and where the last one ends."""
         frames = self.frames
         return (frames[0].position, frames[-1].position + frames[-1].size) if frames else (0, 0)
+
+    def prepare(self) -> None:
+        """Make frames that have to wait until the journal takes them."""
 
     def apply(self) -> None:
         raise NotImplementedError
@@ -91,4 +103,4 @@ class Creation(CallbackOp):
 
     __slots__ = ()
 
-    grows = True
+    grows: ClassVar[bool] = True

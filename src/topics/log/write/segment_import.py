@@ -125,18 +125,20 @@ class ImportPart(AppendOp):
 class ImportOp(GroupOp):
     """An import has its place in the order of its topics from the beginning, and its frame at the end."""
 
-    __slots__ = ("is_ready", "parts")
+    __slots__ = ("parts",)
 
     def __init__(self, parts: list[ImportPart], on_done: Callable[[], None], on_error: Fail) -> None:
         super().__init__(on_done, on_error, sync=True)
-        self.is_ready = False
         self.parts = parts
         self.members.extend(parts)
         self.others = tuple(part.topic for part in parts)
 
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.frames)
+
     def get_ready(self, frame: FrameDraft) -> None:
         self.frames = [frame]
-        self.is_ready = True
 
 
 def begin_import(
