@@ -66,7 +66,7 @@ class AckOp(Op):
     Its time is that of the first ack: a job that was held then does not expire before the commit.
     """
 
-    __slots__ = ("_acks", "_frames", "_lines", "_now", "_queue", "_selector", "seqs")
+    __slots__ = ("_acks", "_lines", "_now", "_queue", "_selector", "seqs")
 
     def __init__(self, queue: "JobQueue") -> None:
         topic = queue.topic
@@ -81,22 +81,20 @@ class AckOp(Op):
         self._selector = Selector(topic.assigned + 1, seqs=self.seqs)
         self._now = queue.engine.now()
         self._lines = topic.cap_hi, topic.ttl_hi
-        self._frames: list[FrameDraft] = []
+        self.frames = []
 
     def join(self, ack: Settlement) -> None:
         self._acks.append(ack)
         self.seqs += ack.seqs
         self._selector.bound = self._queue.topic.assigned + 1
 
-    @property
-    def frames(self) -> list[FrameDraft]:  # type: ignore[override]
-        """The commit queue asks for the frame right before it writes it; no ack joins after that."""
-        if not self._frames:
+    def prepare(self) -> None:
+        """Make the frame; no ack joins after that."""
+        if not self.frames:
             queue = self._queue
             queue.close_deletion(self)
             payload = msgspec.msgpack.encode(self._selector)
-            self._frames = [FrameDraft(Kind.DELETE, payload, topic_id=queue.topic.id, ts=self._now)]
-        return self._frames
+            self.frames = [FrameDraft(Kind.DELETE, payload, topic_id=queue.topic.id, ts=self._now)]
 
     def apply(self) -> None:
         queue, seqs = self._queue, self.seqs
