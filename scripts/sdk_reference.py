@@ -11,12 +11,12 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 import topics
-from topics.client.operations.settings import TopicSettings
+from topics.client.operations.settings import LogSettings, TopicSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "sdk-reference.md"
@@ -41,10 +41,23 @@ def _annotation(value: Any) -> str:
     return text.replace("'", "").replace('"', "").replace("~", "")
 
 
+def _expanded(found: inspect.Signature) -> list[inspect.Parameter]:
+    """The parameters, with those that `**name: Unpack[...]` stands for, except settings of a topic."""
+    shown = []
+    for one in found.parameters.values():
+        kind = get_args(one.annotation)[0] if one.kind is one.VAR_KEYWORD else LogSettings
+        if kind in (LogSettings, TopicSettings):
+            shown.append(one)
+            continue
+        for name, annotation in get_type_hints(kind).items():
+            shown.append(inspect.Parameter(name, one.KEYWORD_ONLY, default=None, annotation=annotation))
+    return shown
+
+
 def signature(name: str, function: Any) -> str:
     found = inspect.signature(function)
     shown, stars = [], False
-    for index, one in enumerate(found.parameters.values()):
+    for index, one in enumerate(_expanded(found)):
         if index == 0 and one.name == "self":
             continue
         is_plain = one.annotation is one.empty or one.kind is one.VAR_KEYWORD

@@ -3,7 +3,6 @@
 
 import threading
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack
 
@@ -12,7 +11,15 @@ from topics.client.encoding import RAW, Codec
 from topics.client.operations import managing
 from topics.client.operations.columns import ReplyColumns, needed
 from topics.client.operations.pages import single_record
-from topics.client.operations.reading import IgnoredLosses, OnLoss, Reading, ReadOptions, milliseconds
+from topics.client.operations.reading import (
+    ColumnArguments,
+    IgnoredLosses,
+    ReadArguments,
+    Reading,
+    ReadOptions,
+    Selection,
+    read_options,
+)
 from topics.client.operations.settings import TopicSettings, WantedTopic
 from topics.client.operations.writing import Batching, Writing
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
@@ -76,101 +83,35 @@ class Topic(Generic[T]):
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def read(
-        self,
-        cursor: Cursor | None = None,
-        *,
-        from_seq: int | None = None,
-        last: int | None = None,
-        since: int | datetime | None = None,
-        until: int | datetime | None = None,
-        tag: str | None = None,
-        node: str | list[str] | None = None,
-        limit: int | None = None,
-        on_loss: OnLoss | None = None,
-        ignore_loss: str | None = None,
-    ) -> Iterator[Record[T]]:
+    def read(self, cursor: Cursor | None = None, **options: Unpack[ReadArguments]) -> Iterator[Record[T]]:
         """The records after the cursor's position, up to the head."""
-        options = ReadOptions(
-            from_seq=from_seq,
-            last=last,
-            since=milliseconds(since),
-            until=milliseconds(until),
-            tag=tag,
-            node=node,
-            limit=limit,
-            on_loss=on_loss,
-            ignore_loss=ignore_loss,
-        )
-        return self._items(self._reading(cursor, options))
+        return self._items(self._reading(cursor, read_options(ReadArguments, options)))
 
     def tail(
-        self,
-        cursor: Cursor | None = None,
-        *,
-        from_seq: int | None = None,
-        last: int | None = None,
-        since: int | datetime | None = None,
-        until: int | datetime | None = None,
-        tag: str | None = None,
-        node: str | list[str] | None = None,
-        limit: int | None = None,
-        idle_s: float | None = None,
-        on_loss: OnLoss | None = None,
-        ignore_loss: str | None = None,
+        self, cursor: Cursor | None = None, *, idle_s: float | None = None, **options: Unpack[ReadArguments]
     ) -> Iterator[Record[T]]:
         """The records that `read` returns, then new ones, until `idle_s` passes without a record.
 
         Without a cursor or a beginning, it begins at the head.
         """
-        options = ReadOptions(
-            from_seq=from_seq,
-            last=last,
-            since=milliseconds(since),
-            until=milliseconds(until),
-            tag=tag,
-            node=node,
-            limit=limit,
-            follow=True,
-            from_head=True,
-            idle_s=idle_s,
-            on_loss=on_loss,
-            ignore_loss=ignore_loss,
-        )
-        return self._items(self._reading(cursor, options))
+        tailed = read_options(ReadArguments, options, follow=True, from_head=True, idle_s=idle_s)
+        return self._items(self._reading(cursor, tailed))
 
     def items(
         self,
         cursor: Cursor | None = None,
         *,
-        from_seq: int | None = None,
-        last: int | None = None,
-        since: int | datetime | None = None,
-        until: int | datetime | None = None,
-        tag: str | None = None,
-        node: str | list[str] | None = None,
-        limit: int | None = None,
         follow: bool = False,
         idle_s: float | None = None,
         raw: bool = False,
+        **options: Unpack[Selection],
     ) -> Iterator[Record[T] | Lost | Restarted]:
         """Records, with losses in their place among them.
 
         With `raw`, data and meta are the JSON that was written, as `msgspec.Raw`.
         """
-        options = ReadOptions(
-            from_seq=from_seq,
-            last=last,
-            since=milliseconds(since),
-            until=milliseconds(until),
-            tag=tag,
-            node=node,
-            limit=limit,
-            follow=follow,
-            idle_s=idle_s,
-            yields_losses=True,
-        )
-        return self._items(self._reading(cursor, options, RAW if raw else None))
+        chosen = read_options(Selection, options, follow=follow, idle_s=idle_s, yields_losses=True)
+        return self._items(self._reading(cursor, chosen, RAW if raw else None))
 
     def _reading(
         self, cursor: Cursor | None, options: ReadOptions, codec: Codec[Any] | None = None
@@ -212,38 +153,18 @@ class Topic(Generic[T]):
     def _columns(self) -> ReplyColumns:
         return ReplyColumns(self._session, self.name, self._writing.wanted, self._ignored)
 
-    def to_arrow(
-        self,
-        *,
-        from_seq: int | None = None,
-        on_loss: OnLoss | None = None,
-        ignore_loss: str | None = None,
-    ) -> "pa.Table":
+    def to_arrow(self, **options: Unpack[ColumnArguments]) -> "pa.Table":
         """All records after `from_seq` as columns: seq, ts, node, tag, data, meta. Data and meta are JSON."""
-        return self._run(self._columns.read(from_seq, on_loss, ignore_loss))
+        return self._run(self._columns.read(options))
 
-    def to_pandas(
-        self,
-        *,
-        from_seq: int | None = None,
-        on_loss: OnLoss | None = None,
-        ignore_loss: str | None = None,
-    ) -> Any:
+    def to_pandas(self, **options: Unpack[ColumnArguments]) -> Any:
         """The columns of `to_arrow`, as a `pandas.DataFrame`."""
         needed("pandas")
-        table = self._run(self._columns.read(from_seq, on_loss, ignore_loss))
-        return table.to_pandas()
+        return (self.to_arrow(**options)).to_pandas()
 
-    def to_polars(
-        self,
-        *,
-        from_seq: int | None = None,
-        on_loss: OnLoss | None = None,
-        ignore_loss: str | None = None,
-    ) -> Any:
+    def to_polars(self, **options: Unpack[ColumnArguments]) -> Any:
         """The columns of `to_arrow`, as a `polars.DataFrame`."""
-        polars = needed("polars")
-        return polars.from_arrow(self._run(self._columns.read(from_seq, on_loss, ignore_loss)))
+        return needed("polars").from_arrow(self.to_arrow(**options))
 
     def write_arrow(self, table: "pa.Table") -> Ack:
         """Append the rows of a table: a column `data` of JSON, and `tag`, `node`, `meta` if it has them.

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from topics.client.encoding import encode_json
-from topics.client.errors import Refused, loss_error
+from topics.client.errors import Refused
 from topics.client.operations.pages import TombstoneReply
-from topics.client.operations.reading import IgnoredLosses, OnLoss, check_ways_past
+from topics.client.operations.reading import ColumnArguments, IgnoredLosses, check_names, check_ways_past
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Restarted
 from topics.client.wire.requests import WireRequest
@@ -68,38 +68,31 @@ class ReplyColumns:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    async def read(self, from_seq: int | None, on_loss: OnLoss | None, ignore_loss: str | None) -> Any:
+    async def read(self, options: ColumnArguments) -> Any:
         """Read all records after `from_seq` as a table. A loss is raised, or passed as the options say."""
         pa = needed("pyarrow")
-        check_ways_past(on_loss, ignore_loss)
-        body = encode_json({"from_seq": from_seq or 0})
-        request = WireRequest(method="POST", target=topic_path(self._topic) + "/scan", body=body)
+        check_names(ColumnArguments, options)
+        check_ways_past(options.get("on_loss"), options.get("ignore_loss"))
+        body = encode_json({"from_seq": options.get("from_seq") or 0})
+        request = WireRequest(method="POST", target=topic_path(self._topic, "scan"), body=body)
         response = await self._session.fetch(request)
         stream = pa.ipc.open_stream(response.body)
         epoch = _notes(stream.schema.metadata).epoch
         batches = []
         for batch, notes in _batches(stream):
             if notes.tombstone is not None:
-                await self._handle_loss(notes.tombstone, epoch, on_loss, ignore_loss)
+                await self._handle_loss(notes.tombstone, epoch, options)
             if batch.num_rows:
                 batches.append(batch)
         return pa.Table.from_batches(batches, stream.schema.remove_metadata())
 
-    async def _handle_loss(
-        self, tombstone: TombstoneReply, epoch: int, on_loss: OnLoss | None, ignore_loss: str | None
-    ) -> None:
+    async def _handle_loss(self, tombstone: TombstoneReply, epoch: int, options: ColumnArguments) -> None:
         loss = tombstone.loss(self._topic, epoch, None)
-        if on_loss is not None:
-            await self._session.io.call(on_loss, loss)
-        elif ignore_loss is not None:
-            self._ignored.note(loss, ignore_loss)
-        else:
-            raise loss_error(loss)
+        on_loss, ignore_loss = options.get("on_loss"), options.get("ignore_loss")
+        await self._ignored.pass_loss(self._session, loss, on_loss, ignore_loss)
         if isinstance(loss, Restarted) and tombstone.gap_to >= tombstone.gap_from:
             # The same tombstone also tells what the new incarnation has lost already.
-            await self._handle_loss(
-                msgspec.structs.replace(tombstone, reason="mixed"), epoch, on_loss, ignore_loss
-            )
+            await self._handle_loss(msgspec.structs.replace(tombstone, reason="mixed"), epoch, options)
 
     # --- writing ----------------------------------------------------------------------------------------
 

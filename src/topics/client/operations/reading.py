@@ -10,9 +10,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -37,8 +37,37 @@ _log = logging.getLogger("topics")
 OnLoss: TypeAlias = Callable[[AnyLoss], Any]
 
 
+class LossArguments(TypedDict, total=False):
+    """The ways to pass losses: a function that is called with each, or a reason to ignore them."""
+
+    on_loss: OnLoss | None
+    ignore_loss: str | None
+
+
+class ColumnArguments(LossArguments, total=False):
+    """The arguments of `to_arrow`."""
+
+    from_seq: int | None
+
+
+class Selection(TypedDict, total=False):
+    """The records of a topic that are read: where to begin, where to end, and which of those between."""
+
+    from_seq: int | None
+    last: int | None
+    since: int | datetime | None
+    until: int | datetime | None
+    tag: str | None
+    node: str | list[str] | None
+    limit: int | None
+
+
+class ReadArguments(Selection, LossArguments, total=False):
+    """The arguments of `read` and `tail`."""
+
+
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a topic is read, and how: the arguments of `read`, `tail` and `items`."""
+    """What of a topic is read, and how."""
 
     from_seq: int | None = None
     last: int | None = None
@@ -68,8 +97,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise TypeError(f"{name} is a number, not {value!r}")
             if value < 0:
                 raise ValueError(f"{name} is 0 or more, not {value}")
-        beginnings = [name for name in ("from_seq", "last") if getattr(self, name) is not None]
-        if len(beginnings) > 1:
+        if self.from_seq is not None and self.last is not None:
             raise TypeError("give from_seq or last, not both")
         if self.idle_s is not None and self.idle_s < 0:
             raise ValueError("idle_s is 0 or more")
@@ -77,6 +105,20 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def nodes(self) -> list[str]:
         return [self.node] if isinstance(self.node, str) else list(self.node or ())
+
+
+def check_names(allowed: Any, given: Mapping[str, Any]) -> None:
+    """Raise `TypeError` unless all names are of `allowed`, as for parameters of a function."""
+    for name in given:
+        if name not in allowed.__annotations__:
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
+
+
+def read_options(allowed: Any, given: Mapping[str, Any], **more: Any) -> ReadOptions:
+    """The options of a reader, from those that its caller has given."""
+    check_names(allowed, given)
+    times = {name: milliseconds(given.get(name)) for name in ("since", "until")}
+    return ReadOptions(**{**given, **times, **more})
 
 
 def check_ways_past(on_loss: Any, ignore_loss: Any) -> None:
@@ -108,10 +150,18 @@ class IgnoredLosses:
         self.count = 0
         self._lock = threading.Lock()  # threads may read the same topic
 
-    def note(self, loss: AnyLoss, why: str) -> None:
-        with self._lock:
-            self.count += 1
-        _log.warning("%s: ignored (%s)", loss_error(loss), why)
+    async def pass_loss(
+        self, session: Session, loss: AnyLoss, on_loss: OnLoss | None, ignore_loss: str | None
+    ) -> None:
+        """Pass a loss in the way that the caller has chosen; without one, raise it."""
+        if on_loss is not None:
+            await session.io.call(on_loss, loss)
+        elif ignore_loss is not None:
+            with self._lock:
+                self.count += 1
+            _log.warning("%s: ignored (%s)", loss_error(loss), ignore_loss)
+        else:
+            raise loss_error(loss)
 
 
 class Reading(Generic[T]):
@@ -326,14 +376,8 @@ class Reading(Generic[T]):
     async def handle_loss(self, loss: AnyLoss) -> None:
         """Pass a loss in the way that the options say, or raise it."""
         options = self._options
-        if options.yields_losses:
-            pass  # the reader has yielded it
-        elif options.on_loss is not None:
-            await self._session.io.call(options.on_loss, loss)
-        elif options.ignore_loss is not None:
-            self._ignored.note(loss, options.ignore_loss)
-        else:
-            raise loss_error(loss)
+        if not options.yields_losses:
+            await self._ignored.pass_loss(self._session, loss, options.on_loss, options.ignore_loss)
         self.cursor._advance(position_after(loss))
         await self.cursor._flush()
 
