@@ -11,7 +11,7 @@ import msgspec
 
 from topics.core import ApiError, TopicConfig, check_config, limit_reached, require_topic_name
 from topics.log.core import Core
-from topics.log.remove.removal import enforce_caps, expire, surviving_damage, would_remove
+from topics.log.remove.removal import enforce_caps, expire, would_remove
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
@@ -86,7 +86,7 @@ def preview_topic(core: Core, name: str, config: TopicConfig, *, only_new: bool 
         require_room(core, 1)
         return 0
     core.refresh(topic)
-    return surviving_damage(topic, lambda: would_remove(topic, config, core.now()))
+    return would_remove(topic, config, core.now())
 
 
 def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from topics.core import NS_PER_MS, ConfigError, ManualClock, Settings, SystemClock
 from topics.flow.stages.spool import SUFFIX, is_intact
-from topics.log import KIND_NAMES, Engine, RecoveryFailed, Topic, missing_ranges, surviving_damage
+from topics.log import KIND_NAMES, Engine, RecoveryFailed, Topic, missing_ranges
 from topics.ops.check_files import NOTE, PROBLEM, DirectoryCheck, Finding, column_findings
 from topics.ops.directory import OpenNode, Steps, directories_of
 from topics.storage import NO_LOCK, Directories, Hold, UntouchedDisk, read_file
@@ -117,7 +117,7 @@ class _Opening:
         findings: list[Finding] = []
         states: dict[str, tuple[Any, ...]] = {}
         for topic in engine.by_name.values():
-            ranges = surviving_damage(topic, lambda: missing_ranges(topic))  # noqa: B023
+            ranges = missing_ranges(topic)
             states[topic.name] = (
                 topic.id,
                 topic.head,

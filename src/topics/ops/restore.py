@@ -56,15 +56,10 @@ def _last_time(reader: JournalReader, at_ms: int) -> tuple[int, int | None]:
     return set_back, over
 
 
+@surviving_damage
 def head_at(topic: Topic, at_ms: int) -> int:
     """The last seq that had been given out by then, as far as the records that are left can tell."""
-    if not topic.runs:
-        return topic.head
-    return surviving_damage(topic, lambda: _head_at(topic, at_ms))
-
-
-def _head_at(topic: Topic, at_ms: int) -> int:
-    if topic.runs and topic.runs[-1].last_ts <= at_ms:
+    if not topic.runs or topic.runs[-1].last_ts <= at_ms:
         return topic.head
     for run in reversed(topic.runs):
         if run.last_ts <= at_ms:
@@ -88,7 +83,7 @@ def truncate(engine: Engine, routers: Routers, topic: Topic, head: int) -> None:
 
 
 def _take_back(engine: Engine, topic: Topic, head: int) -> None:
-    surviving_damage(topic, lambda: _cut_runs(engine, topic, head))
+    _cut_runs(topic, engine, head)
     topic.rewind(head)
     if topic.keys is not None:
         topic.keys.take_back(head)
@@ -96,7 +91,8 @@ def _take_back(engine: Engine, topic: Topic, head: int) -> None:
     settle_floor(topic)
 
 
-def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:
+@surviving_damage
+def _cut_runs(topic: Topic, engine: Engine, head: int) -> None:
     for run in [run for run in topic.runs if run.last > head]:
         beginning = None
         if run.base <= head and run.live_count:

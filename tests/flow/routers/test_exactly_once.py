@@ -133,7 +133,7 @@ def test_a_copy_that_is_on_its_way_to_disk_is_not_repeated(lab: RouterLab) -> No
     assert lab.topic("b").head == 0
     router = lab.routers.find("r")
     assert router is not None
-    exactly_once.find_foreign_keys(router)
+    exactly_once.find_foreign_keys(router.dest, router)
     assert exactly_once.known_copies(router, [1, 2]) == {1}
     lab.write("a", 1, 2)
     assert lab.data("b") == [0, "already", 2]

@@ -44,13 +44,10 @@ def with_leases(
 # --- liveness -----------------------------------------------------------------------------------------------
 
 
+@surviving_damage
 def live_from(topic: Topic, start: int, limit: int, stop_before: int | None = None) -> list[int]:
     """The first live seqs from `start` on, ascending; only visible ones."""
     end = topic.head + 1 if stop_before is None else min(stop_before, topic.head + 1)
-    return surviving_damage(topic, _live_from, topic, start, limit, end)
-
-
-def _live_from(topic: Topic, start: int, limit: int, end: int) -> list[int]:
     found: list[int] = []
     for run, first, stop in topic.runs.stretches(max(start, topic.floor), end):
         if not run.live_count:
@@ -75,10 +72,10 @@ def _find_unmarked(run: Run, dead: bytearray, first: int, stop: int, limit: int,
 
 def gone_among(topic: Topic, seqs: set[int]) -> set[int]:
     """Those of the seqs that are not live any more."""
-    live = surviving_damage(topic, _live_among, topic, sorted(seqs))
-    return seqs.difference(live)
+    return seqs.difference(_live_among(topic, sorted(seqs)))
 
 
+@surviving_damage
 def _live_among(topic: Topic, seqs: list[int]) -> list[int]:
     live: list[int] = []
     for run, inside in topic.runs.by_run(
@@ -93,12 +90,9 @@ def _live_among(topic: Topic, seqs: list[int]) -> list[int]:
 # --- text ---------------------------------------------------------------------------------------------------
 
 
+@surviving_damage
 def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[StoredJob]:
     """The jobs with these seqs, as many as fit; always one. What turns out to be lost is left out."""
-    return surviving_damage(topic, _read_jobs, topic, seqs, max_bytes)
-
-
-def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[StoredJob]:
     jobs: list[StoredJob] = []
     for run, inside in topic.runs.by_run(seqs):
         for job in _plain_stretch(run, inside) or _one_by_one(topic, run, inside):
@@ -133,12 +127,9 @@ def _one_by_one(topic: Topic, run: Run, seqs: Sequence[int]) -> Iterator[StoredJ
     return map(reader.job, seqs)
 
 
+@surviving_damage
 def read_records(topic: Topic, seqs: Sequence[int]) -> Records:
     """The jobs with these seqs, taken apart. What turns out to be lost is left out."""
-    return surviving_damage(topic, _read_records, topic, seqs)
-
-
-def _read_records(topic: Topic, seqs: Sequence[int]) -> Records:
     return join_records(
         [
             topic.store.columns(run).records(np.array(inside) - run.base)

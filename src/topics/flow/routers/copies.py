@@ -13,7 +13,7 @@ from topics import codec
 from topics.codec import Write
 from topics.core import MAX_META_KEYS, ApiError
 from topics.flow.routers.definitions import COPIES, GONE, HOLE_INSIDE, CarriedRows, CopyPlan, Router, Stamp
-from topics.log import Engine, Op, Run, Topic, enforce_caps, expire
+from topics.log import Engine, Op, Run, Topic, enforce_caps, expire, surviving_damage
 from topics.log.remove import ledger
 from topics.storage import END, I64, Records
 
@@ -119,9 +119,9 @@ class _Meta(msgspec.Struct, gc=False):
 _meta = msgspec.json.Decoder(_Meta)
 
 
-def find_foreign_keys(router: Router) -> None:
+@surviving_damage
+def find_foreign_keys(dest: Topic, router: Router) -> None:
     """Look through everything in the destination that was not looked at before."""
-    dest = router.dest
     start = max(router.keys_scanned + 1, dest.floor)
     for run, first, _ in dest.runs.stretches(start, dest.assigned + 1):
         if run.live_count:

@@ -16,7 +16,6 @@ from topics.log import (
     Topic,
     create_topic,
     require_room,
-    surviving_damage,
 )
 from topics.storage import FrameDraft, Kind
 
@@ -401,7 +400,7 @@ class Routers:
         max_rows = step_rows(len(routers))
         if all(router.is_blocked for router in routers):
             max_rows = STEP_ROWS_MIN  # just to see whether there is room now
-        window = surviving_damage(source, lambda: read_window(source, position, max_rows, STEP_BYTES, upto))
+        window = read_window(source, position, max_rows, STEP_BYTES, upto)
         moved = StepBuilder(self._engine, source, window).submit(routers)
         if moved:
             self.referred[source.id] = self._engine.journal.position

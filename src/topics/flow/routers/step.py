@@ -59,6 +59,7 @@ class SourceWindow:
     position: int
 
 
+@surviving_damage
 def read_window(source: Topic, after: int, max_records: int, max_bytes: int, upto: int) -> SourceWindow:
     """Seqs above `after`, up to `upto`, or to as many records as one step may move."""
     parts: list[Records] = []
@@ -320,7 +321,7 @@ class StepBuilder:
         return np.array([i for i in picked.tolist() if match.matches(tags[i])], np.int64)
 
     def _without_known(self, router: Router, picked: I64) -> tuple[I64, list[int]]:
-        surviving_damage(router.dest, lambda: find_foreign_keys(router))
+        find_foreign_keys(router.dest, router)
         if not router.keys_seen:
             return picked, []
         seqs = self._window.rows.seqs[picked]

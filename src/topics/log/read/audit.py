@@ -31,6 +31,7 @@ Steps = Generator[None, None, Result]
 _ATTEMPTS = 3
 
 
+@surviving_damage
 def missing_ranges(topic: Topic) -> list[Range]:
     """First seq, last seq and kind of every stretch that cannot be read any more: ascending and merged."""
     return at_once(range_steps(topic, topic.seq_base - 1, topic.head))
@@ -74,7 +75,7 @@ def exact(topic: Topic, make: Callable[[], Steps[Result]]) -> Steps[Result]:
             return result
         except SegmentDamaged:
             break
-    return surviving_damage(topic, lambda: at_once(make()))
+    return surviving_damage(lambda _: at_once(make()))(topic)
 
 
 def exactly(topic: Topic, make: Callable[[], Steps[Result]]) -> Result:
@@ -228,9 +229,10 @@ def bucket_steps(topic: Topic, count: int, from_seq: int = 0, to_seq: int = MAX_
     ]
 
 
+@surviving_damage
 def whole(topic: Topic) -> list[Bucket]:
     """The same in one stretch and at once: what became of all that was ever written. None of an empty one."""
-    return surviving_damage(topic, lambda: at_once(bucket_steps(topic, 1)))
+    return at_once(bucket_steps(topic, 1))
 
 
 def _add(missing: I64, ranges: tuple[I64, I64, I64], edges: I64) -> None:

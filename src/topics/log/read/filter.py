@@ -96,7 +96,7 @@ def _tagged(columns: Columns, indexes: I64, match: TagMatch) -> np.ndarray:
     return np.isin(columns.tag_codes[indexes], codes)
 
 
-_EVERYTHING = Choice()
+EVERYTHING = Choice()
 
 
 def last_steps(
@@ -111,7 +111,7 @@ def last_steps(
     if not topic.config.dedupe_node:
         nodes = None
     is_choosy = choice is not None or bool(nodes)
-    choice = choice or _EVERYTHING
+    choice = choice or EVERYTHING
     left, floor, head = count, topic.floor, topic.head
     for run in reversed(tuple(topic.runs)):
         first, last = max(run.base, floor), min(run.last, head)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from topics.log.core import Core
-from topics.log.read.filter import Choice, survivors
+from topics.log.read.filter import EVERYTHING, Choice
 from topics.log.read.render import STORED, Shape, gather, gather_alive
 from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
 from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage import Columns
 
 
 @dataclass(slots=True)
@@ -59,24 +58,35 @@ def read(
         core.refresh(topic)
     if not topic.config.dedupe_node:
         nodes = None
-
-    def act() -> Page:
-        position, gap, stop_before = locate(topic, from_seq, epoch)
-        if upto is not None:
-            stop_before = min(stop_before, upto + 1)
-        page = Page(position, gap, topic.head, topic.floor)
-        if position < stop_before - 1:
-            before = topic.store.cold_reads
-            if choice is None:
-                _PageWalk(topic, page, limit, max_bytes, nodes, shape).go(stop_before)
-            else:
-                _ChoosyWalk(topic, page, limit, max_bytes, nodes, shape, choice).go(stop_before)
-            page.cold_reads = topic.store.cold_reads - before
-        return page
-
-    return surviving_damage(topic, act)
+    return _read(topic, from_seq, epoch, upto, limit, max_bytes, nodes, shape, choice)
 
 
+@surviving_damage
+def _read(
+    topic: Topic,
+    from_seq: int,
+    epoch: int | None,
+    upto: int | None,
+    limit: int,
+    max_bytes: int,
+    nodes: frozenset[str] | None,
+    shape: Shape,
+    choice: Choice | None,
+) -> Page:
+    position, gap, stop_before = locate(topic, from_seq, epoch)
+    if upto is not None:
+        stop_before = min(stop_before, upto + 1)
+    page = Page(position, gap, topic.head, topic.floor)
+    if position < stop_before - 1:
+        before = topic.store.cold_reads
+        _PageWalk(topic, page, limit, max_bytes, nodes, shape, choice).go(stop_before)
+        page.cold_reads = topic.store.cold_reads - before
+    return page
+
+
+# A reader with a choice has to look at records that it does not want. A page that has cost so much ends, even
+# if it is empty: no other client is served while it is made.
+MOST_EXAMINED = 100_000
 # Rows from one run, how many, the index up to which its seqs were examined, and what the rows count for, if
 # that had to be worked out.
 _Taken = tuple[bytes, int, int, int | None]
@@ -92,6 +102,9 @@ class _PageWalk:
     budget: int
     nodes: frozenset[str] | None
     shape: Shape
+    choice: Choice | None
+    # How many records were looked at because of the choice.
+    examined: int = 0
 
     def go(self, stop_before: int) -> None:
         """Deliver what lies between cursor and `stop_before`; the cursor passes all that was examined."""
@@ -121,8 +134,13 @@ class _PageWalk:
         page.rows = parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _take(self, run: Run, start: int, stop: int) -> _Taken:
-        if not run.live_count:
+        choice = self.choice
+        if not run.live_count or (choice is not None and choice.is_outside(run)):
             return b"", 0, stop, 0
+        if choice is not None:
+            stop = min(stop, start + MOST_EXAMINED - self.examined)
+            self.examined += stop - start
+            return self._take_filtered(run, start, stop) if start < stop else (b"", 0, start, 0)
         hot = run.hot
         if (
             hot is not None
@@ -144,7 +162,7 @@ class _PageWalk:
 
     def _take_filtered(self, run: Run, start: int, stop: int) -> _Taken:
         columns = self.topic.store.columns(run)
-        wanted = self._wanted(run, columns, start, stop)
+        wanted = (self.choice or EVERYTHING).survivors(run, columns, start, stop, self.nodes)
         examined = stop
         if len(wanted) >= self.room:
             wanted = wanted[: self.room]
@@ -162,31 +180,3 @@ class _PageWalk:
             wanted = wanted[:fitting]
         size = int(sizes[len(wanted) - 1]) if len(wanted) else 0
         return gather(columns, wanted, self.shape), len(wanted), examined, size
-
-    def _wanted(self, run: Run, columns: Columns, start: int, stop: int) -> np.ndarray:
-        return survivors(run, columns, start, stop, self.nodes)
-
-
-# What a choosy reader is not interested in has to be looked at too. A page that has cost so much ends, even
-# if it is empty: no other client is served while it is made.
-MOST_EXAMINED = 100_000
-
-
-@dataclass(slots=True)
-class _ChoosyWalk(_PageWalk):
-    """Past what is not of the reader's choice."""
-
-    choice: Choice
-    examined: int = 0
-
-    def _take(self, run: Run, start: int, stop: int) -> _Taken:
-        if not run.live_count or self.choice.is_outside(run):
-            return b"", 0, stop, 0
-        stop = min(stop, start + MOST_EXAMINED - self.examined)
-        if stop == start:
-            return b"", 0, start, 0
-        self.examined += stop - start
-        return self._take_filtered(run, start, stop)
-
-    def _wanted(self, run: Run, columns: Columns, start: int, stop: int) -> np.ndarray:
-        return self.choice.survivors(run, columns, start, stop, self.nodes)

@@ -91,7 +91,7 @@ class Scan:
         if self.topic.dropped:
             raise topic_not_found(self.topic.name)
         self._engine.refresh(self.topic)
-        return surviving_damage(self.topic, self._step)
+        return surviving_damage(lambda _: self._step())(self.topic)
 
     def _step(self) -> Piece | None:
         position, gap, stop_before = locate(self.topic, self.position, self._epoch)

@@ -97,6 +97,7 @@ def delete_records(
     submit_delete(core, topic, selector, lambda op, deleted: done(deleted), fail, search=search, sync=keeps)
 
 
+@surviving_damage
 def _seqs_that_match(
     topic: Topic, limit: int, match: TagMatch | None, seqs: Sequence[int], search: Search | None
 ) -> list[int]:
@@ -104,7 +105,7 @@ def _seqs_that_match(
     if match is None:
         return sorted({seq for seq in seqs if seq < limit})
     wanted = DeleteQuery(limit, match, _ascending(seqs, limit))
-    chosen = surviving_damage(topic, lambda: choose(topic, wanted, search))
+    chosen = choose(topic, wanted, search)
     return [run.base + index for run, found in chosen for index in found.indexes.tolist()]
 
 
@@ -133,33 +134,10 @@ def submit_delete(
     core.queue.submit(CallbackOp([frame], topic, apply, fail, sync=sync))
 
 
+@surviving_damage
 def apply_delete(topic: Topic, selector: Selector, now: int, search: Search | None = None) -> int:
-    def act() -> int:
-        expire(topic, now)
-        return _apply(topic, selector, now, search)
-
-    return surviving_damage(topic, act)
-
-
-def note_unfound(topic: Topic, selector: Selector) -> None:
-    """For recovery: what is layered on the topic hears of deleted seqs whose records were not found.
-
-    By tag this cannot be told: what tags they had is lost with them.
-    """
-    layer = topic.extension
-    if layer is None or selector.tag is not None:
-        return
-    if selector.seqs is None:
-        last = selector.limit - 1
-        layer.note_deleted(topic.seq_base, last, last - topic.seq_base + 1)
-        return
-    for seq in selector.seqs:
-        if topic.runs.run_at(seq) is None:
-            layer.note_deleted(seq, seq, 1)
-
-
-def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = None) -> int:
     """Delete what the selector names; returns how many records were live until now."""
+    expire(topic, now)
     limit, match = selector.limit, selector.match
     if selector.seqs is None and match is None:
         topic.raise_delete_line(limit)
@@ -183,6 +161,23 @@ def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = N
     return deleted
 
 
+def note_unfound(topic: Topic, selector: Selector) -> None:
+    """For recovery: what is layered on the topic hears of deleted seqs whose records were not found.
+
+    By tag this cannot be told: what tags they had is lost with them.
+    """
+    layer = topic.extension
+    if layer is None or selector.tag is not None:
+        return
+    if selector.seqs is None:
+        last = selector.limit - 1
+        layer.note_deleted(topic.seq_base, last, last - topic.seq_base + 1)
+        return
+    for seq in selector.seqs:
+        if topic.runs.run_at(seq) is None:
+            layer.note_deleted(seq, seq, 1)
+
+
 # --- looking at it first ----------------------------------------------------------------------------------
 
 
@@ -200,9 +195,10 @@ def preview_delete(
     core.refresh(topic)
     limit = topic.head + 1 if before is None else min(before, topic.head + 1)
     wanted = DeleteQuery(limit, match, None if seqs is None else _ascending(seqs, limit))
-    return surviving_damage(topic, lambda: _preview(topic, wanted, search))
+    return _preview(topic, wanted, search)
 
 
+@surviving_damage
 def _preview(topic: Topic, wanted: DeleteQuery, search: Search | None) -> DeleteOutcome:
     if wanted.match is None and wanted.seqs is None:
         count, size = _live_below(topic, wanted.limit)

@@ -5,8 +5,9 @@ Age and caps take records that no client asked to remove. Only records that were
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import pairwise
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,32 @@ from topics.storage import I64, U32, SegmentDamaged
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+# --- damage ---------------------------------------------------------------------------------------------
+
+
+def surviving_damage(action: Callable[Concatenate[Topic, P], T]) -> Callable[Concatenate[Topic, P], T]:
+    """Decorate an action on a topic: a damaged segment that it meets becomes a hole, and it is repeated.
+
+    A file that could not be read a moment ago and can be read now costs no record.
+    """
+
+    @wraps(action)
+    def repeated(topic: Topic, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        was_passing = False
+        while True:
+            try:
+                return action(topic, *args, **kwargs)
+            except SegmentDamaged:
+                damaged = [run for run in topic.runs if not _readable(topic, run)]
+                if not damaged and was_passing:
+                    raise
+                was_passing = not damaged
+                if damaged:
+                    lose_runs(topic, damaged)
+
+    return repeated
 
 
 # --- age and caps -----------------------------------------------------------------------------------------
@@ -36,7 +63,7 @@ def expire(topic: Topic, now_ms: int, *, at_once: bool = False) -> None:
         return
     topic.clock_mark.cover(now_ms)
     takes_ephemeral = topic.mixed or topic.runs[0].ephemeral
-    upto, last_ts = surviving_damage(topic, _last_older, topic, oldest_allowed)
+    upto, last_ts = _last_older(topic, oldest_allowed)
     floor, floor_ts = topic.floor, topic.floor_ts
     removed, last = remove_front(topic, upto, ledger.TTL)
     if removed:
@@ -47,6 +74,7 @@ def expire(topic: Topic, now_ms: int, *, at_once: bool = False) -> None:
         topic.check_marks()
 
 
+@surviving_damage
 def _last_older(topic: Topic, oldest_allowed: int) -> tuple[int, int]:
     """The last seq whose record is older than `oldest_allowed`, and its time; timestamps never fall."""
     upto, last_ts = topic.floor - 1, 0
@@ -75,6 +103,7 @@ def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int, by_ms: int) -> None:
     topic.raise_line(ledger.TTL, ttl_hi)
 
 
+@surviving_damage
 def would_remove(topic: Topic, config: TopicConfig, now_ms: int) -> int:
     """How many records this config would take away at once. Nothing is changed."""
     count = topic.live_count
@@ -100,9 +129,9 @@ def enforce_caps(topic: Topic, now_ms: int | None = None) -> None:
     """
     config = topic.config
     if config.cap_records and topic.live_count > config.cap_records:
-        _evict(topic, now_ms, surviving_damage(topic, _last_above_records, topic))
+        _evict(topic, now_ms, _last_above_records(topic))
     if config.cap_bytes and topic.live_bytes > config.cap_bytes:
-        _evict(topic, now_ms, surviving_damage(topic, _last_above_bytes, topic))
+        _evict(topic, now_ms, _last_above_bytes(topic))
 
 
 def _evict(topic: Topic, now_ms: int | None, upto: int) -> None:
@@ -115,6 +144,7 @@ def _evict(topic: Topic, now_ms: int | None, upto: int) -> None:
         topic.check_marks()
 
 
+@surviving_damage
 def _last_above_records(topic: Topic) -> int:
     """Return the seq of the last record that `cap_records` leaves no room for."""
     n = topic.live_count - topic.config.cap_records
@@ -136,6 +166,7 @@ def _last_above_records(topic: Topic) -> int:
     return topic.head
 
 
+@surviving_damage
 def _last_above_bytes(topic: Topic) -> int:
     """Return the seq up to which live records go so that the rest fits into `cap_bytes`."""
     return _bytes_prefix(topic, topic.live_bytes - topic.config.cap_bytes)
@@ -221,12 +252,9 @@ def _account(topic: Topic, run: Run, start: int, stop: int, kind: int) -> None:
     del marks
 
 
+@surviving_damage
 def settle_floor(topic: Topic) -> None:
     """Let the floor rise to the first live seq; what it passes on the way was deleted before."""
-    surviving_damage(topic, _settle_floor, topic)
-
-
-def _settle_floor(topic: Topic) -> None:
     topic.note_change()
     position = topic.floor
     first = topic.runs[0] if topic.runs else None
@@ -272,24 +300,6 @@ def delete_live(topic: Topic, run: Run, indexes: I64 | U32, size: int) -> int:
         if not run.live_count:
             topic.store.release(run)
     return count
-
-
-def surviving_damage(topic: Topic, action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `action`; when it meets a damaged segment, turn that run into a hole and try again.
-
-    A file that could not be read a moment ago and can be read now costs no record.
-    """
-    was_passing = False
-    while True:
-        try:
-            return action(*args, **kwargs)
-        except SegmentDamaged:
-            damaged = [run for run in topic.runs if not _readable(topic, run)]
-            if not damaged and was_passing:
-                raise
-            was_passing = not damaged
-            if damaged:
-                lose_runs(topic, damaged)
 
 
 def _readable(topic: Topic, run: Run) -> bool:
