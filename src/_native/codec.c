@@ -20,8 +20,6 @@ enum {
     MAX_RECORD = 1 << 20,
     MAX_META = 16384,
     MAX_META_KEYS = 64,
-    MAX_TAG = 256,
-    MAX_NODE = 128,
     MAX_DEPTH = 900,
     /* The text of a record beside its data and meta, and of a body beside its records. */
     MAX_AROUND_RECORD = 16384,
@@ -340,21 +338,45 @@ static uint64_t digits_of(uint64_t first, uint64_t count) {
     return total + (uint64_t)length * count;
 }
 
+/* --- named fields ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *text;
+    uint32_t bytes;
+} Name;
+
+#define NAME(text) {text, sizeof(text) - 1}
+
+/* `FIELDS` of `topics/core/record_fields.py`; `key` is what comes before a name in a row. */
+static const struct {
+    Name name, key;
+    uint32_t max_bytes;
+    int flag, is_in_row;
+} FIELDS[] = {{NAME("tag"), NAME(",\"$tag\":\""), 256, 2, 0}, {NAME("node"), NAME(",\"$node\":\""), 128, 4, 1}};
+
+enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0], NODE_AT = 1 };
+
+/* UTF-8 without escapes; NULL if absent. `json_bytes`: its length inside of a JSON string, for a field in rows. */
+typedef struct {
+    Text text;
+    uint32_t bytes, json_bytes;
+} Value;
+
 /* --- writes --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    /* Data and meta as they were sent; tag and node as UTF-8, without escapes. NULL if absent. */
-    Text data, meta, tag, node;
+    /* As they were sent; NULL if absent. */
+    Text data, meta;
     /* With and without insignificant white space. */
     uint32_t data_raw, data_bytes, meta_raw, meta_bytes;
-    /* `node_json`: its length inside of a JSON string. */
-    uint32_t tag_bytes, node_bytes, node_json;
+    Value names[FIELD_COUNT];
 } Record;
 
-/* Sums over records: bytes of text, and how many records have a meta, tag or node. `packed`: as MessagePack. All fields
+/* Sums over records: bytes of text, and how many records have a meta or a name. `packed`: as MessagePack. All fields
  * have one type, so that they can be added up in a loop. */
 typedef struct {
-    uint64_t count, data_bytes, meta_bytes, metas, tags, tags_packed, nodes, nodes_packed, node_json;
+    uint64_t count, data_bytes, meta_bytes, metas, all_names;
+    uint64_t names[FIELD_COUNT], packed[FIELD_COUNT], json_bytes[FIELD_COUNT];
 } Totals;
 
 typedef struct {
@@ -413,24 +435,23 @@ static int make_room(Write *self, size_t room) {
 
 static uint64_t packed_bytes(uint64_t bytes) { return bytes + (bytes < 32 ? 1 : bytes < 256 ? 2 : bytes < 65536 ? 3 : 5); }
 
-static void count_node(Totals *totals, const Record *record) {
-    totals->nodes += 1;
-    totals->node_json += record->node_json;
-    totals->nodes_packed += packed_bytes(record->node_bytes);
+static void count_name(Totals *totals, Value *found, int field) {
+    if (FIELDS[field].is_in_row) found->json_bytes = (uint32_t)json_bytes(found->text, found->bytes);
+    totals->all_names += 1;
+    totals->names[field] += 1;
+    totals->json_bytes[field] += found->json_bytes;
+    totals->packed[field] += packed_bytes(found->bytes);
 }
 
-static int add(Write *self, const Record *record) {
+static int add(Write *self, Record *record) {
     Totals *totals = &self->totals;
     if (totals->count == self->room && !make_room(self, self->room < 16 ? 32 : self->room * 2)) return 0;
+    for (int i = 0; i < FIELD_COUNT; i++)
+        if (record->names[i].text) count_name(totals, &record->names[i], i);
     self->records[totals->count++] = *record;
     totals->data_bytes += record->data_bytes;
     totals->meta_bytes += record->meta_bytes;
     totals->metas += record->meta != NULL;
-    if (record->tag) {
-        totals->tags += 1;
-        totals->tags_packed += packed_bytes(record->tag_bytes);
-    }
-    if (record->node) count_node(totals, record);
     return 1;
 }
 
@@ -491,25 +512,14 @@ static Text any_value(Body *in, Text p, Text *text, uint32_t *raw, uint32_t *byt
     return p;
 }
 
-typedef struct {
-    const char *text;
-    uint32_t bytes;
-} Name;
+static int is_name(const Name *name, Text text, uint32_t bytes) {
+    return name->bytes == bytes && !memcmp(name->text, text, bytes);
+}
 
-#define NAME(text) {text, sizeof(text) - 1}
-
-/* The index of the name at `p`, or -1 for any other; `*after` is the place of its value, or NULL. */
-static int name_at(Body *in, Text p, const Name *names, int count, Text *after) {
-    Text text;
-    uint32_t bytes;
-    *after = NULL;
-    if (!(p = text_value(in, p, &text, &bytes)) || !(p = colon(p, in->end, &in->blanks))) return -1;
-    for (int i = 0; i < count; i++)
-        if (names[i].bytes == bytes && !memcmp(names[i].text, text, bytes)) {
-            *after = p;
-            return i;
-        }
-    return -1;
+/* The name of a member; returns the place of its value. */
+static Text member_name(Body *in, Text p, Text *name, uint32_t *bytes) {
+    p = text_value(in, p, name, bytes);
+    return p ? colon(p, in->end, &in->blanks) : NULL;
 }
 
 /* The comma or brace after a member; `*more` tells which. */
@@ -530,7 +540,7 @@ static int has_few_keys(Body *in, Text p, Text end) {
     Body inner = {.write = in->write, .end = end, .size = in->size};
     for (p = skip(p + 1, end, &unused); more && *p == '"';) {
         Text key;
-        if (!(p = text_value(&inner, p, &key, &bytes))) return 0;
+        if (!(p = member_name(&inner, p, &key, &bytes))) return 0;
         uint64_t hash = 14695981039346656037ULL;
         for (uint32_t at = 0; at < bytes; at++) hash = (hash ^ key[at]) * 1099511628211ULL;
         for (i = 0; i < count; i++)
@@ -541,7 +551,7 @@ static int has_few_keys(Body *in, Text p, Text end) {
             lengths[count] = bytes;
             hashes[count++] = hash;
         }
-        p = value(colon(p, end, &unused), end, 0, &unused);
+        p = value(p, end, 0, &unused);
         p = next_member(&inner, p, &more);
     }
     return 1;
@@ -549,42 +559,39 @@ static int has_few_keys(Body *in, Text p, Text end) {
 
 /* Duplicate names are taken: the last one counts. */
 static Text record(Body *in, Text p, Record *found) {
-    static const Name names[] = {NAME("data"), NAME("tag"), NAME("node"), NAME("meta")};
-    Text start = p;
+    static const Name data = NAME("data"), meta = NAME("meta");
+    Text start = p, name;
     size_t before = in->blanks;
-    int more = 1;
+    uint32_t bytes;
+    int more = 1, i;
     memset(found, 0, sizeof *found);
     if (p >= in->end || *p != '{') return NULL;
     p = skip(p + 1, in->end, &in->blanks);
     while (more) {
-        switch (name_at(in, p, names, 4, &p)) {
-        case 0:
+        if (!(p = member_name(in, p, &name, &bytes))) return NULL;
+        if (is_name(&data, name, bytes)) {
             p = any_value(in, p, &found->data, &found->data_raw, &found->data_bytes);
-            break;
-        case 1:
-            p = optional_text(in, p, &found->tag, &found->tag_bytes);
-            break;
-        case 2:
-            p = optional_text(in, p, &found->node, &found->node_bytes);
-            break;
-        case 3:
+        } else if (is_name(&meta, name, bytes)) {
             p = any_value(in, p, &found->meta, &found->meta_raw, &found->meta_bytes);
-            break;
+        } else {
+            for (i = 0; i < FIELD_COUNT && !is_name(&FIELDS[i].name, name, bytes); i++);
+            if (i == FIELD_COUNT) return NULL;
+            p = optional_text(in, p, &found->names[i].text, &found->names[i].bytes);
         }
         if (!p || !(p = next_member(in, p, &more))) return NULL;
     }
+    for (i = 0; i < FIELD_COUNT; i++)
+        if (found->names[i].bytes > FIELDS[i].max_bytes) return NULL;
     if (found->meta && *found->meta == 'n') {
         found->meta = NULL;
         found->meta_raw = found->meta_bytes = 0;
     }
-    if (!found->data || found->data_bytes > MAX_RECORD || found->tag_bytes > MAX_TAG || found->node_bytes > MAX_NODE)
-        return NULL;
+    if (!found->data || found->data_bytes > MAX_RECORD) return NULL;
     if (found->meta) {
         if (*found->meta != '{' || found->meta_bytes > MAX_META || found->data_bytes + found->meta_bytes > MAX_RECORD)
             return NULL;
         if (found->meta_bytes > FEW_KEYS_BYTES && !has_few_keys(in, found->meta, found->meta + found->meta_raw)) return NULL;
     }
-    found->node_json = (uint32_t)json_bytes(found->node, found->node_bytes);
     return (size_t)(p - start) - (in->blanks - before) > MAX_RECORD + MAX_AROUND_RECORD ? NULL : p;
 }
 
@@ -608,14 +615,12 @@ static Text records(Body *in, Text p, size_t *bytes) {
 
 /* Every record without a node gets this one. */
 static void give_node(Write *self, Text node, uint32_t bytes) {
-    uint32_t as_json = (uint32_t)json_bytes(node, bytes);
     for (size_t i = 0; i < self->totals.count; i++) {
-        Record *one = &self->records[i];
-        if (one->node) continue;
-        one->node = node;
-        one->node_bytes = bytes;
-        one->node_json = as_json;
-        count_node(&self->totals, one);
+        Value *own = &self->records[i].names[NODE_AT];
+        if (own->text) continue;
+        own->text = node;
+        own->bytes = bytes;
+        count_name(&self->totals, own, NODE_AT);
     }
 }
 
@@ -626,7 +631,7 @@ static int body(Body *in) {
                                     NAME("config"), NAME("disable_backpressure"), NAME("return_seqs"), NAME("topic"),
                                     NAME("op"), NAME("request_id")};
     Write *write = in->write;
-    Text p = in->start, node = NULL, unused_text;
+    Text p = in->start, node = NULL, member, unused_text;
     uint32_t node_bytes = 0, unused_raw, unused_bytes;
     size_t records_bytes = 0;
     unsigned seen = 0;
@@ -636,8 +641,10 @@ static int body(Body *in) {
     if (p >= in->end || *p != '{') return 0;
     p = skip(p + 1, in->end, &in->blanks);
     while (more) {
-        int name = name_at(in, p, names, in->publish ? ALL : HTTP, &p);
-        if (!p || seen & 1u << name) return 0;
+        int name = 0, count = in->publish ? ALL : HTTP;
+        if (!(p = member_name(in, p, &member, &unused_bytes))) return 0;
+        while (name < count && !is_name(&names[name], member, unused_bytes)) name++;
+        if (name == count || seen & 1u << name) return 0;
         seen |= 1u << name;
         switch (name) {
         case RECORDS:
@@ -672,7 +679,7 @@ static int body(Body *in) {
         if (!p || !(p = next_member(in, p, &more))) return 0;
     }
     p = skip(p, in->end, &in->blanks);
-    if (p != in->end || !(seen & 1u << RECORDS) || node_bytes > MAX_NODE) return 0;
+    if (p != in->end || !(seen & 1u << RECORDS) || node_bytes > FIELDS[NODE_AT].max_bytes) return 0;
     if ((size_t)(in->end - in->start) - in->blanks - records_bytes > MAX_AROUND_RECORDS) return 0;
     if (node) give_node(write, node, node_bytes);
     return 1;
@@ -725,8 +732,14 @@ static PyObject *decode(PyObject *module, PyObject *const *given, Py_ssize_t cou
 
 /* --- columns --------------------------------------------------------------------------------------------------- */
 
-static int is_list_of(PyObject *column, Py_ssize_t count) {
-    return column == Py_None || (PyList_CheckExact(column) && PyList_GET_SIZE(column) == count);
+/* A column as a tuple, which nobody changes, or None; 0 with an exception set if it is neither. */
+static int keep_column(PyObject *kept, Py_ssize_t at, PyObject *column, Py_ssize_t count) {
+    if (column != Py_None && (!PyList_CheckExact(column) || PyList_GET_SIZE(column) != count)) {
+        PyErr_SetString(PyExc_ValueError, "columns have different lengths");
+        return 0;
+    }
+    PyTuple_SET_ITEM(kept, at, column == Py_None ? Py_NewRef(Py_None) : PyList_AsTuple(column));
+    return PyTuple_GET_ITEM(kept, at) != NULL;
 }
 
 /* The UTF-8 of a string in a column; 0 if it cannot be had. */
@@ -753,7 +766,7 @@ static int are_values(Text text, const char *offsets, Py_ssize_t count) {
     return 1;
 }
 
-/* Fills an empty write; 0 with an exception set. `kept` holds the data, and tuples of metas, nodes and tags. */
+/* Fills an empty write; 0 with an exception set. `kept` holds the data, and tuples of metas and of each field. */
 static int take_columns(Write *self, PyObject *kept, const char *offsets, Py_ssize_t count) {
     PyObject *metas = PyTuple_GET_ITEM(kept, 1);
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -770,34 +783,34 @@ static int take_columns(Write *self, PyObject *kept, const char *offsets, Py_ssi
             one.meta = (Text)PyBytes_AS_STRING(meta);
             one.meta_raw = one.meta_bytes = (uint32_t)PyBytes_GET_SIZE(meta);
         }
-        if (!text_in(PyTuple_GET_ITEM(kept, 2), i, &one.node, &one.node_bytes) ||
-            !text_in(PyTuple_GET_ITEM(kept, 3), i, &one.tag, &one.tag_bytes))
-            return 0;
-        one.node_json = (uint32_t)json_bytes(one.node, one.node_bytes);
+        for (Py_ssize_t n = 2; n < PyTuple_GET_SIZE(kept); n++)
+            if (!text_in(PyTuple_GET_ITEM(kept, n), i, &one.names[n - 2].text, &one.names[n - 2].bytes)) return 0;
         add(self, &one); /* there is room for it */
     }
     return 1;
 }
 
-static PyObject *as_tuple(PyObject *column) { return column == Py_None ? Py_NewRef(Py_None) : PyList_AsTuple(column); }
-
 static PyObject *from_columns(PyObject *module, PyObject *args, PyObject *names) {
-    static char *keywords[] = {"data", "data_offsets", "metas", "nodes", "tags", "checked", NULL};
-    PyObject *data, *metas, *nodes, *tags, *kept = NULL, *result = NULL;
+    static char *keywords[] = {"data", "data_offsets", "metas", "names", "checked", NULL};
+    PyObject *data, *metas, *columns, *kept = NULL, *result = NULL;
     Py_buffer offsets;
     Write *self = NULL;
     int is_checked;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "Oy*OOO$p:from_columns", keywords, &data, &offsets, &metas, &nodes, &tags,
-                                     &is_checked))
+    if (!PyArg_ParseTupleAndKeywords(args, names, "Oy*OO!$p:from_columns", keywords, &data, &offsets, &metas, &PyTuple_Type,
+                                     &columns, &is_checked))
         return NULL;
     Py_ssize_t count = offsets.len / 4 - 1;
-    if (!is_list_of(metas, count) || !is_list_of(nodes, count) || !is_list_of(tags, count)) {
-        PyErr_SetString(PyExc_ValueError, "columns have different lengths");
+    Py_ssize_t fields = PyTuple_GET_SIZE(columns);
+    if (fields > FIELD_COUNT) {
+        PyErr_SetString(PyExc_ValueError, "there are not as many fields");
         goto done;
     }
-    /* Tuples, which nobody changes. */
-    kept = Py_BuildValue("(ONNN)", data, as_tuple(metas), as_tuple(nodes), as_tuple(tags));
-    if (!kept || !(self = new_write(kept)) || PyObject_GetBuffer(data, &self->buffer, PyBUF_SIMPLE)) goto done;
+    if (!(kept = PyTuple_New(2 + fields))) goto done;
+    PyTuple_SET_ITEM(kept, 0, Py_NewRef(data));
+    if (!keep_column(kept, 1, metas, count)) goto done;
+    for (Py_ssize_t i = 0; i < fields; i++)
+        if (!keep_column(kept, 2 + i, PyTuple_GET_ITEM(columns, i), count)) goto done;
+    if (!(self = new_write(kept)) || PyObject_GetBuffer(data, &self->buffer, PyBUF_SIMPLE)) goto done;
     int32_t before = 0, edge;
     int is_sound = count >= 0;
     for (Py_ssize_t i = 0; i <= count; i++, before = edge) {
@@ -825,37 +838,44 @@ done:
 
 /* --- names ----------------------------------------------------------------------------------------------------- */
 
-/* The tags, or nodes, of all records of these writes, whose sums are `all`; None if there are none. */
-static PyObject *names_of(PyObject *const *writes, Py_ssize_t count, const Totals *all, int nodes) {
-    if (!(nodes ? all->nodes : all->tags)) return Py_NewRef(Py_None);
+/* The names of one field of all records of these writes, whose sums are `all`; None if there are none. */
+static PyObject *column_of(PyObject *const *writes, Py_ssize_t count, const Totals *all, int field) {
+    if (!all->names[field]) return Py_NewRef(Py_None);
     PyObject *list = PyList_New((Py_ssize_t)all->count), *one = NULL;
-    Text text, before = NULL;
-    uint32_t bytes, bytes_before = 0;
+    const Value *name, *before = NULL;
     Py_ssize_t at = 0;
     for (Py_ssize_t n = 0; n < count; n++) {
         const Write *write = (Write *)writes[n];
-        for (size_t i = 0; list && i < write->totals.count; i++) {
-            const Record *r = &write->records[i];
-            text = nodes ? r->node : r->tag;
-            bytes = nodes ? r->node_bytes : r->tag_bytes;
+        for (size_t i = 0; list && i < write->totals.count; i++, before = name) {
+            name = &write->records[i].names[field];
             /* Neighbours often have the same name: they share one string. */
-            if (!text) one = Py_NewRef(Py_None);
-            else if (before && bytes == bytes_before && !memcmp(text, before, bytes)) Py_INCREF(one);
-            else one = PyUnicode_DecodeUTF8((const char *)text, bytes, NULL);
+            if (!name->text) one = Py_NewRef(Py_None);
+            else if (before && before->text && name->bytes == before->bytes && !memcmp(name->text, before->text, name->bytes))
+                Py_INCREF(one);
+            else one = PyUnicode_DecodeUTF8((const char *)name->text, name->bytes, NULL);
             if (one) PyList_SET_ITEM(list, at++, one);
             else Py_CLEAR(list);
-            before = text;
-            bytes_before = bytes;
         }
     }
     return list;
+}
+
+/* The column of each field; empty if no record has a name. */
+static PyObject *columns_of(PyObject *const *writes, Py_ssize_t count, const Totals *all) {
+    PyObject *columns = PyTuple_New(all->all_names ? FIELD_COUNT : 0);
+    for (int i = 0; columns && all->all_names && i < FIELD_COUNT; i++) {
+        PyObject *column = column_of(writes, count, all, i);
+        if (column) PyTuple_SET_ITEM(columns, i, column);
+        else Py_CLEAR(columns);
+    }
+    return columns;
 }
 
 /* --- encode ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
-    PyObject *payload, *ends, *hops, *tags, *nodes;
+    PyObject *payload, *ends, *hops, *names;
     Py_ssize_t count, size, text_bytes;
     unsigned long long first_seq, ts;
     int flags;
@@ -863,7 +883,7 @@ typedef struct {
 
 static PyTypeObject RowsType;
 
-enum { HAS_META = 1, HAS_TAGS = 2, HAS_NODES = 4, HAS_HOPS = 8, PAYLOAD_HEAD = 8 };
+enum { HAS_META = 1, HAS_HOPS = 8, PAYLOAD_HEAD = 8 };
 
 /* MessagePack: the length of an array or a string. Lengths below `most` are part of the `fixed` code; `wide` is the
  * code of a length of 16 bits, before it comes that of 8 bits for strings, and after it that of 32 bits. */
@@ -893,7 +913,7 @@ typedef struct {
     PyObject *const *writes;
     Py_ssize_t count;
     Totals totals;
-    uint64_t first_seq, text_bytes, tags_bytes, nodes_bytes;
+    uint64_t first_seq, text_bytes, names_bytes[FIELD_COUNT];
     Text hops;
     /* The text between the seq of a row and its node or data. */
     char stamp[7 + MOST_DIGITS];
@@ -917,15 +937,19 @@ static uint64_t measure(Job *job, uint64_t ts) {
     memcpy(job->stamp, ",\"$ts\":", 7);
     job->stamp_bytes = 7 + decimal(job->stamp + 7, ts);
     job->text_bytes = digits_of(job->first_seq, all->count) + all->count * (8 + (uint64_t)job->stamp_bytes + 8 + 2) +
-                      all->data_bytes + all->meta_bytes + 8 * all->metas + all->node_json + 11 * all->nodes;
-    job->tags_bytes = all->tags ? count_bytes(all->count) + all->tags_packed + all->count - all->tags : 0;
-    job->nodes_bytes = all->nodes ? count_bytes(all->count) + all->nodes_packed + all->count - all->nodes : 0;
-    uint64_t lengths = 4 * all->count * (1 + (all->metas > 0)), hops = job->hops ? all->count : 0;
-    return PAYLOAD_HEAD + job->text_bytes + lengths + hops + job->tags_bytes + job->nodes_bytes;
+                      all->data_bytes + all->meta_bytes + 8 * all->metas;
+    uint64_t beside = 4 * all->count * (1 + (all->metas > 0)) + (job->hops ? all->count : 0);
+    for (int i = 0; all->all_names && i < FIELD_COUNT; i++) {
+        if (!all->names[i]) continue;
+        job->names_bytes[i] = count_bytes(all->count) + all->packed[i] + all->count - all->names[i];
+        beside += job->names_bytes[i];
+        if (FIELDS[i].is_in_row) job->text_bytes += all->json_bytes[i] + (FIELDS[i].key.bytes + 1) * all->names[i];
+    }
+    return PAYLOAD_HEAD + job->text_bytes + beside;
 }
 
 static void render(const Job *job) {
-    uint32_t lengths[2] = {(uint32_t)job->text_bytes, (uint32_t)job->tags_bytes};
+    uint32_t lengths[2] = {(uint32_t)job->text_bytes, (uint32_t)job->names_bytes[0]};
     char seq[MOST_DIGITS + 1], *w = job->payload, *end_at = job->ends;
     int seq_bytes = decimal(seq, job->first_seq);
     PUT(lengths, PAYLOAD_HEAD);
@@ -934,9 +958,11 @@ static void render(const Job *job) {
         PUT_ALL("{\"$seq\":");
         PUT(seq, seq_bytes);
         PUT(job->stamp, job->stamp_bytes);
-        if (r->node) {
-            PUT_ALL(",\"$node\":\"");
-            w = put_json_text(w, r->node, r->node_bytes, r->node_json);
+        for (int i = 0; job->totals.all_names && i < FIELD_COUNT; i++) {
+            const Value *name = &r->names[i];
+            if (!name->text || !FIELDS[i].is_in_row) continue;
+            PUT(FIELDS[i].key.text, FIELDS[i].key.bytes);
+            w = put_json_text(w, name->text, name->bytes, name->json_bytes);
             *w++ = '"';
         }
         PUT_ALL(",\"data\":");
@@ -954,13 +980,10 @@ static void render(const Job *job) {
     EACH_RECORD(job, r) PUT(&r->data_bytes, 4);
     if (job->totals.metas) EACH_RECORD(job, r) PUT(&r->meta_bytes, 4);
     if (job->hops) PUT(job->hops, job->totals.count);
-    if (job->totals.tags) {
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        if (!job->totals.names[i]) continue;
         w = put_count(w, job->totals.count);
-        EACH_RECORD(job, r) w = put_name(w, r->tag, r->tag_bytes);
-    }
-    if (job->totals.nodes) {
-        w = put_count(w, job->totals.count);
-        EACH_RECORD(job, r) w = put_name(w, r->node, r->node_bytes);
+        EACH_RECORD(job, r) w = put_name(w, r->names[i].text, r->names[i].bytes);
     }
 }
 
@@ -975,17 +998,16 @@ static PyObject *rendered(Job *job, uint64_t ts, PyObject *hops) {
     if (!self) return NULL;
     self->payload = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
     self->ends = PyBytes_FromStringAndSize(NULL, 4 * (Py_ssize_t)count);
-    self->tags = names_of(job->writes, job->count, &job->totals, 0);
-    self->nodes = names_of(job->writes, job->count, &job->totals, 1);
+    self->names = columns_of(job->writes, job->count, &job->totals);
     self->hops = Py_NewRef(hops);
     self->count = (Py_ssize_t)count;
     self->size = (Py_ssize_t)(job->totals.data_bytes + job->totals.meta_bytes);
     self->text_bytes = (Py_ssize_t)job->text_bytes;
     self->first_seq = job->first_seq;
     self->ts = ts;
-    self->flags = (job->totals.metas ? HAS_META : 0) | (job->totals.tags ? HAS_TAGS : 0) |
-                  (job->totals.nodes ? HAS_NODES : 0) | (job->hops ? HAS_HOPS : 0);
-    if (!self->payload || !self->ends || !self->tags || !self->nodes) {
+    self->flags = (job->totals.metas ? HAS_META : 0) | (job->hops ? HAS_HOPS : 0);
+    for (int i = 0; i < FIELD_COUNT; i++) self->flags |= job->totals.names[i] ? FIELDS[i].flag : 0;
+    if (!self->payload || !self->ends || !self->names) {
         Py_DECREF(self);
         return NULL;
     }
@@ -1039,8 +1061,7 @@ static void rows_dealloc(PyObject *object) {
     Py_XDECREF(self->payload);
     Py_XDECREF(self->ends);
     Py_XDECREF(self->hops);
-    Py_XDECREF(self->tags);
-    Py_XDECREF(self->nodes);
+    Py_XDECREF(self->names);
     PyObject_Free(self);
 }
 
@@ -1283,18 +1304,10 @@ static PyObject *get_size(PyObject *object, void *unused) {
     return PyLong_FromUnsignedLongLong(totals->data_bytes + totals->meta_bytes);
 }
 
-static PyObject *get_tags(PyObject *object, void *unused) {
-    return names_of(&object, 1, &((Write *)object)->totals, 0);
-}
-
-static PyObject *get_nodes(PyObject *object, void *unused) {
-    return names_of(&object, 1, &((Write *)object)->totals, 1);
-}
-
 #define GET(name) {#name, get_##name, NULL, NULL, NULL}
 #define FIELD(type, of, name) {#name, type, offsetof(of, name), READONLY, NULL}
 
-static PyGetSetDef write_getters[] = {GET(key), GET(create), GET(config), GET(size), GET(tags), GET(nodes), {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef write_getters[] = {GET(key), GET(create), GET(config), GET(size), {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMemberDef write_fields[] = {
     {"count", T_ULONGLONG, offsetof(Write, totals.count), READONLY, NULL},
@@ -1318,8 +1331,7 @@ static PyMemberDef rows_fields[] = {
     FIELD(T_OBJECT, Rows, payload),
     FIELD(T_OBJECT, Rows, ends),
     FIELD(T_OBJECT, Rows, hops),
-    FIELD(T_OBJECT, Rows, tags),
-    FIELD(T_OBJECT, Rows, nodes),
+    FIELD(T_OBJECT, Rows, names),
     FIELD(T_PYSSIZET, Rows, count),
     FIELD(T_PYSSIZET, Rows, size),
     FIELD(T_ULONGLONG, Rows, first_seq),
@@ -1352,14 +1364,23 @@ static PyMethodDef functions[] = {
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, functions, NULL, NULL, NULL, NULL};
 
+/* The named fields, for `topics/codec/native.py` to compare. */
+static PyObject *fields(void) {
+    PyObject *all = PyTuple_New(FIELD_COUNT);
+    for (int i = 0; all && i < FIELD_COUNT; i++)
+        PyTuple_SET_ITEM(all, i, Py_BuildValue("(sIii)", FIELDS[i].name.text, FIELDS[i].max_bytes, FIELDS[i].flag, FIELDS[i].is_in_row));
+    return all;
+}
+
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module;
     if (PyType_Ready(&WriteType) < 0 || PyType_Ready(&RowsType) < 0 || !(module = PyModule_Create(&definition))) return NULL;
     if (PyModule_AddObjectRef(module, "Write", (PyObject *)&WriteType) ||
         PyModule_AddObjectRef(module, "Rows", (PyObject *)&RowsType) ||
         PyModule_AddObject(module, "LIMITS",
-                           Py_BuildValue("(iiiiiiii)", MAX_RECORDS, MAX_RECORD, MAX_META, MAX_META_KEYS, MAX_TAG, MAX_NODE,
-                                         MAX_DEPTH, MAX_AROUND_RECORD)) ||
+                           Py_BuildValue("(iiiiii)", MAX_RECORDS, MAX_RECORD, MAX_META, MAX_META_KEYS, MAX_DEPTH,
+                                         MAX_AROUND_RECORD)) ||
+        PyModule_AddObject(module, "FIELDS", fields()) ||
         PyModule_AddStringConstant(module, "SOURCE", SOURCE)) {
         Py_DECREF(module);
         return NULL;

@@ -23,12 +23,11 @@ from pyspark_topics.partitions import SeqRange
 from pyspark_topics.payload import MALFORMED, parse_data
 from pyspark_topics.subscription import subscribed
 from topics.core.names import is_topic_name
+from topics.core.record_fields import FIELDS
 from topics.core.settings import (
     MAX_META_BYTES,
     MAX_META_KEYS,
-    MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
-    MAX_TAG_BYTES,
 )
 
 TAG = "error"
@@ -111,7 +110,7 @@ def _no_meta(text: str | None) -> str | None:
 
 
 def _too_long(row: dict[str, str | None], data: str, meta: str | None) -> str | None:
-    for name, most in (("tag", MAX_TAG_BYTES), ("node", MAX_NODE_BYTES)):
+    for name, most in ((field.name, field.max_bytes) for field in FIELDS):
         if len((row.get(name) or "").encode()) > most:
             return f"{name} has more than {most} bytes"
     # Blanks between tokens do not count, and there are few texts so long that it matters.

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pyspark_topics.partitions import ScanFilter, SealedRun, SeqRange
 from pyspark_topics.rows import ReadSchema
+from topics.core.record_fields import FIELDS
 from topics.storage.arrow_columns import record_batch
 from topics.storage.columns import I64, Columns
 from topics.storage.filesystem import File, Filesystem
@@ -25,8 +26,7 @@ _TEXT = ("rows", "ends", "data_lens", "meta_lens")
 _MADE_OF = {
     "seq": ("ends",),
     "ts": ("ts",),
-    "node": ("node_codes", "nodes"),
-    "tag": ("tag_codes", "tags"),
+    **{field.name: (f"{field.name}_codes", f"{field.name}s") for field in FIELDS},
     "data": _TEXT,
     "meta": _TEXT,
 }

@@ -44,14 +44,14 @@ def name(chance: random.Random) -> str | None:
 def use(native: Any, chance: random.Random, writes: list[Any]) -> None:
     """Ask for everything that follows from some writes."""
     for write in writes:
-        _ = write.key, write.create, write.config, write.tags, write.nodes, write.size, write.patient
+        _ = write.key, write.create, write.config, write.size, write.patient
     count = sum(write.count for write in writes)
     hops = chance.choice([None, bytes(count)])
     rows = native.encode(
         writes, chance.choice([0, 1, 9, 95, 99_999, 2**63 - 1]), chance.randrange(2**43), hops
     )
     assert len(rows.text) + 8 + 4 * count <= len(rows.payload)
-    _ = rows.data_lens, rows.meta_lens, rows.ends, rows.tags, rows.nodes
+    _ = rows.data_lens, rows.meta_lens, rows.ends, rows.names
 
 
 def columns(native: Any, chance: random.Random, text: bytes, edges: list[int]) -> Any:
@@ -61,8 +61,10 @@ def columns(native: Any, chance: random.Random, text: bytes, edges: list[int]) -
             text,
             array("i", edges),
             chance.choice([None, [chance.choice([None, b"{}", text]) for _ in range(count)]]),
-            chance.choice([None, [name(chance) for _ in range(count)]]),
-            chance.choice([None, [name(chance) for _ in range(count)], [1] * count, []]),
+            (
+                chance.choice([None, [name(chance) for _ in range(count)]]),
+                chance.choice([None, [name(chance) for _ in range(count)], [1] * count, []]),
+            ),
             checked=chance.random() < 0.5,
         )
     except (ValueError, TypeError):
@@ -96,7 +98,7 @@ def main(path: str, rounds: int) -> None:
     use(native, chance, native.decode([large]))
     assert native.decode([large[:-1]]) == [None]
     offsets = array("i", range(0, 2_000_001, 2))
-    assert native.from_columns(b"10" * 1_000_000, offsets, None, None, None, checked=False).count == 1_000_000
+    assert native.from_columns(b"10" * 1_000_000, offsets, None, (), checked=False).count == 1_000_000
     taken = 0
     for _ in range(rounds):
         # A new object each time: memory after its end is not its own.

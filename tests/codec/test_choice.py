@@ -113,9 +113,9 @@ def test_wrong_arguments_are_refused() -> None:
         lambda: NATIVE.encode([write], 1, 1, "h"),
         lambda: NATIVE.encode([write], 1, 1, b"h", hops=b"h"),
         lambda: NATIVE.encode([write], 1, 1, other=b"h"),
-        lambda: NATIVE.from_columns(b"1", array("i", [0, 1]), None, None, [1], checked=True),
-        lambda: NATIVE.from_columns(b"1", array("i", [0, 1]), ["x"], None, None, checked=True),
-        lambda: NATIVE.from_columns("1", array("i", [0, 1]), None, None, None, checked=True),
+        lambda: NATIVE.from_columns(b"1", array("i", [0, 1]), None, ([1],), checked=True),
+        lambda: NATIVE.from_columns(b"1", array("i", [0, 1]), ["x"], (), checked=True),
+        lambda: NATIVE.from_columns("1", array("i", [0, 1]), None, (), checked=True),
         lambda: NATIVE.page(b"", "rows", b""),
         lambda: NATIVE.alive(b"", ends, None, b"\0", 0),
         lambda: NATIVE.find_frames("window", 1, 1, 0),
@@ -126,7 +126,7 @@ def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(TypeError):
             call()
     with pytest.raises(UnicodeEncodeError):
-        NATIVE.from_columns(b"1", array("i", [0, 1]), None, ["\ud800"], None, checked=True)
+        NATIVE.from_columns(b"1", array("i", [0, 1]), None, (["\ud800"],), checked=True)
 
 
 @pytest.mark.slow

@@ -30,8 +30,6 @@ def told(write: Any) -> Any:
         write.config,
         write.patient,
         write.return_seqs,
-        write.tags,
-        write.nodes,
     )
 
 
@@ -48,8 +46,7 @@ def rendered(rows: Any) -> Any:
         rows.data_lens,
         rows.meta_lens,
         rows.hops,
-        rows.tags,
-        rows.nodes,
+        rows.names,
     )
 
 
@@ -153,7 +150,7 @@ def columns(draw: st.DrawFn) -> tuple[Any, ...]:
         return st.one_of(st.none(), st.lists(strategy, min_size=len(data), max_size=len(data)))
 
     metas = draw(column(st.sampled_from([None, b"{}", b'{"k":1}'])))
-    return b"".join(data), offsets, metas, draw(column(names)), draw(column(names))
+    return b"".join(data), offsets, metas, (draw(column(names)), draw(column(names)))
 
 
 @given(columns(), st.booleans())

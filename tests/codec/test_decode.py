@@ -29,6 +29,11 @@ def text(write: Any, first_seq: int = 1, ts: int = 2) -> bytes:
     return bytes(codec.encode([write], first_seq, ts).text)
 
 
+def names(write: Any) -> Any:
+    """The tags and the nodes of the records, if one of them has a name."""
+    return codec.encode([write], 1, 2).names
+
+
 def refusal(body: bytes, *, publish: bool = False) -> ApiError:
     assert one(body, publish=publish) is None
     with pytest.raises(ApiError) as refused:
@@ -42,7 +47,7 @@ def refusal(body: bytes, *, publish: bool = False) -> ApiError:
 def test_a_plain_record() -> None:
     write = one(b'{"records":[{"data":{"a":1.50}}]}')
     assert (write.count, write.size, write.key, write.create, write.config) == (1, 10, None, None, None)
-    assert (write.patient, write.return_seqs, write.tags, write.nodes) == (False, True, None, None)
+    assert (write.patient, write.return_seqs, names(write)) == (False, True, ())
     assert text(write) == b'{"$seq":1,"$ts":2,"data":{"a":1.50}}\n'
 
 
@@ -53,7 +58,7 @@ def test_all_options() -> None:
     )
     assert (write.key, write.create, write.config) == ("ké".encode(), False, b'{"ttl_ms":5}')
     assert (write.patient, write.return_seqs) == (True, False)
-    assert (write.tags, write.nodes) == (["t", None], ["N", "n"])
+    assert names(write) == (["t", None], ["N", "n"])
     assert text(write) == (
         b'{"$seq":1,"$ts":2,"$node":"N","data":1}\n{"$seq":2,"$ts":2,"$node":"n","data":2}\n'
     )
@@ -68,18 +73,18 @@ def test_blanks_are_dropped_outside_of_strings_only() -> None:
 @pytest.mark.parametrize("absent", [b'"tag":null', b'"node":null', b'"meta":null', b'"meta": null '])
 def test_null_is_absent(absent: bytes) -> None:
     write = one(of(b'{"data":null,%b}' % absent))
-    assert (write.tags, write.nodes) == (None, None)
+    assert names(write) == ()
     assert text(write) == b'{"$seq":1,"$ts":2,"data":null}\n'
 
 
 def test_an_empty_name_is_present() -> None:
     write = one(b'{"records":[{"data":1,"tag":"","node":""},{"data":2}],"node":"N"}')
-    assert (write.tags, write.nodes) == (["", None], ["", "N"])
+    assert names(write) == (["", None], ["", "N"])
 
 
 def test_in_a_record_the_last_of_duplicate_keys_counts() -> None:
     write = one(of(b'{"data":1,"tag":"x","meta":5,"d\\u0061ta":[2],"tag":null,"meta":{}}'))
-    assert write.tags is None
+    assert names(write) == ()
     assert text(write) == b'{"$seq":1,"$ts":2,"data":[2],"meta":{}}\n'
 
 
@@ -87,7 +92,7 @@ def test_escapes_in_names_and_keys_are_resolved_and_data_is_not_touched() -> Non
     write = one(
         rb'{"r\u0065cords":[{"data":"\u0041\/","tag":"\u0041\/\ud83d\ude00","n\u006fde":"\n\u0001\"\\\u00e9"}]}'
     )
-    assert (write.tags, write.nodes) == (["A/😀"], ['\n\x01"\\é'])
+    assert names(write) == (["A/😀"], ['\n\x01"\\é'])
     assert text(write) == (b'{"$seq":1,"$ts":2,"$node":"\\n\\u0001\\"\\\\\xc3\xa9","data":"\\u0041\\/"}\n')
 
 
@@ -117,7 +122,7 @@ def test_names_that_are_ignored_are_left_out() -> None:
     assert unknown_fields.unknown == ["x", "tga"]
     assert unknown_fields.did_you_mean == {"tga": "tag"}
     assert unknown_fields.duplicate == ["create", "data"]
-    assert (write.tags, write.create) == (["t", None], False)
+    assert (names(write), write.create) == ((["t", None], None), False)
     assert text(write) == b'{"$seq":1,"$ts":2,"data":1}\n{"$seq":2,"$ts":2,"data":3}\n'
 
 
@@ -240,7 +245,7 @@ MANY = b" ,\n".join([BIG] * 300)
 
 def test_a_large_body() -> None:
     write = one(b'{"node":"n","records":[%b],"idempotency_key":"k"}' % MANY)
-    assert (write.count, write.key, write.tags, write.nodes) == (300, b"k", ["t"] * 300, ["n"] * 300)
+    assert (write.count, write.key, names(write)) == (300, b"k", (["t"] * 300, ["n"] * 300))
     lines = text(write, 995).splitlines()
     assert lines[5].startswith(b'{"$seq":1000,"$ts":2,"$node":"n","data":{"a":"xxx')
     assert lines[5].endswith(b'xxx"},"meta":{"k":[1,2]}}')
@@ -275,12 +280,12 @@ def columns(*cells: bytes, **more: Any) -> Any:
         end += len(cell)
         offsets.append(end)
     packed = struct.pack(f"{len(offsets)}i", *offsets)
-    given: dict[str, Any] = {"metas": None, "nodes": None, "tags": None, "checked": False} | more
+    given: dict[str, Any] = {"metas": None, "names": (), "checked": False} | more
     return codec.from_columns(b"".join(cells), packed, **given)
 
 
 def test_columns_are_rendered_as_a_body_is() -> None:
-    write = columns(b"1", b'"x"', metas=[None, b'{"k":1}'], nodes=['q"', None], tags=[None, "t"])
+    write = columns(b"1", b'"x"', metas=[None, b'{"k":1}'], names=([None, "t"], ['q"', None]))
     body = of(b'{"data":1,"node":"q\\""},{"data":"x","meta":{"k":1},"tag":"t"}')
     assert codec.encode([write], 7, 9).payload == codec.encode([one(body)], 7, 9).payload
     assert (write.key, write.create, write.config, write.return_seqs) == (None, None, None, True)
@@ -295,20 +300,20 @@ def test_a_cell_is_one_compact_value(cell: bytes) -> None:
 
 
 def test_columns_that_hold_nothing_are_absent() -> None:
-    write = columns(b"1", metas=[None], nodes=[None], tags=[None])
-    assert (write.tags, write.nodes, codec.encode([write], 1, 1).flags) == (None, None, 0)
+    write = columns(b"1", metas=[None], names=([None], [None]))
+    assert (names(write), codec.encode([write], 1, 1).flags) == ((), 0)
     assert columns().count == 0
 
 
 @pytest.mark.parametrize("offsets", [[0, 5], [-1, 1], [1, 0], []])
 def test_offsets_fit_the_data(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match=r"data_offsets do not fit data|different lengths"):
-        codec.from_columns(b"1234", struct.pack(f"{len(offsets)}i", *offsets), None, None, None, checked=True)
+        codec.from_columns(b"1234", struct.pack(f"{len(offsets)}i", *offsets), None, (), checked=True)
 
 
 def test_columns_have_one_length() -> None:
     with pytest.raises(ValueError, match="different lengths"):
-        columns(b"1", tags=["a", "b"])
+        columns(b"1", names=(["a", "b"], None))
 
 
 # --- payloads ---------------------------------------------------------------------------------------------
@@ -335,7 +340,7 @@ def test_the_parts_of_a_payload() -> None:
     assert rows.ends == struct.pack("<II", text.index(b"\n") + 1, len(text))
     assert (rows.data_lens, rows.meta_lens) == (struct.pack("<II", 1, 4), struct.pack("<II", 2, 0))
     assert (rows.count, rows.size, rows.first_seq, rows.ts, rows.hops) == (2, 7, 9, TS, b"\1\2")
-    assert (rows.tags, rows.nodes) == (["t", None], [None, "n"])
+    assert rows.names == (["t", None], [None, "n"])
 
 
 def test_several_writes_share_a_payload() -> None:
@@ -346,8 +351,7 @@ def test_several_writes_share_a_payload() -> None:
         b'{"$seq":10',
         b'{"$seq":10',
     ]
-    assert rows.tags == [None, "t", None]
-    assert rows.nodes is None
+    assert rows.names == ([None, "t", None], None)
 
 
 def test_numbers_and_hops_are_checked() -> None:

@@ -35,7 +35,7 @@ def test_rows_have_every_part_in_its_place(
             range(first_seq, first_seq + count), values, all_nodes, all_metas, strict=True
         )
     )
-    given = None if nodes is None else all_nodes, None if metas is None else all_metas
+    given = () if nodes is None else (None, all_nodes), None if metas is None else all_metas
     assert render_rows(values, first_seq, 7, *given) == expected
 
 

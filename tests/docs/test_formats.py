@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from topics import codec
-from topics.codec.stored import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
+from topics.codec.stored import HAS_HOPS, HAS_META
+from topics.core import FIELDS
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import StoredCursor
 from topics.flow.pipelines import Pipelines, Report
@@ -91,7 +92,7 @@ FS = FixedBoot()
 
 def encoded(first_seq: int) -> codec.Rows:
     """Two records with everything that a record can have."""
-    write = codec.from_values([b"3", b"[4]"], [None, b'{"a":1}'], ["n1", None], ["t2", "t1"])
+    write = codec.from_values([b"3", b"[4]"], [None, b'{"a":1}'], (["t2", "t1"], ["n1", None]))
     return codec.encode([write], first_seq, TS, b"\0\1")
 
 
@@ -351,8 +352,8 @@ def test_append_flags() -> None:
     meta = next(row[2] for row in tables("Payload of APPEND")[0] if "`meta`" in row[0])
     assert meta == f"flag {HAS_META}"
     assert flags["router"] == f"flag {HAS_HOPS}"
-    assert flags["tags:"] == f"flag {HAS_TAGS}"
-    assert flags["nodes:"] == f"flag {HAS_NODES}"
+    for field in FIELDS:
+        assert flags[f"{field.name}s:"] == f"flag {field.flag}"
 
 
 def test_segment(written: Path) -> None:

@@ -31,27 +31,21 @@ def test_others_stay_as_they_are(full: bool, gone: tuple[int, ...]) -> None:
             assert json.loads(new[index]) == {"$seq": index + 1, "$ts": 100 + index, "data": None}
         else:
             assert new[index] == old[index]
-            for codes, names in (("node_codes", "nodes"), ("tag_codes", "tags")):
-                assert _name(after, codes, names, index) == _name(before, codes, names, index)
+            at = np.array([index])
+            for names, known in zip(after.names, before.names, strict=True):
+                assert (names.at(at) or [None]) == (known.at(at) or [None])
     assert is_blank(after, mask(4, *gone))
     assert is_blank(before, mask(4, *gone)) == (not full and not gone)
-
-
-def _name(run: object, codes: str, names: str, index: int) -> str | None:
-    column = getattr(run, codes)
-    code = 0 if column is None else int(column[index])
-    return None if code == 0 else getattr(run, names)[code - 1]
 
 
 def test_names_that_nobody_uses_any_more_are_gone() -> None:
     before = columns(full=True)
     after = blanked(before, mask(4, 1, 2))
-    assert before.tags == ["zoo", "ant", "unused"]
-    assert after.tags == ["zoo"]
-    assert after.nodes == []
-    assert after.node_codes is None
+    assert before.tags.names == ["zoo", "ant", "unused"]
+    assert after.tags.names == ["zoo"]
+    assert after.nodes == (None, [])
     everything = blanked(before, mask(4, 0, 1, 2, 3))
-    assert (everything.meta_lens, everything.tag_codes, everything.tags) == (None, None, [])
+    assert (everything.meta_lens, everything.tags) == (None, (None, []))
 
 
 def test_four_other_letters_are_not_null() -> None:

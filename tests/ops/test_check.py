@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -19,8 +18,9 @@ from tests.flow.stages.lab import LargeLab
 from tests.log.harness import Lab
 from tests.storage.support import columns
 from tests.support.damage import flip
+from topics.core import NODE_AT, TAG_AT, NamedField
 from topics.log.seal.snapshot_state import SnapshotState, decode, encode
-from topics.storage import snapshot
+from topics.storage import CodedNames, snapshot
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import Segment, SegmentWriter
 
@@ -344,8 +344,8 @@ def test_runs_that_overlap(lab: Lab) -> None:
         ("known_data_lens", lambda lens: lens + np.uint32(900), "a record is longer than its row"),
         ("meta_lens", lambda lens: lens + np.uint32(1), "does not begin where it should"),
         ("ts", lambda ts: np.arange(len(ts), 0, -1), "times fall"),
-        ("tag_codes", lambda codes: codes + np.uint32(50), "has a tag that is not in the list"),
-        ("node_codes", lambda codes: codes + np.uint32(50), "has a node that is not in the list"),
+        ("names", lambda names: _shifted(names, TAG_AT), "has a tag that is not in the list"),
+        ("names", lambda names: _shifted(names, NODE_AT), "has a node that is not in the list"),
     ],
 )
 def test_a_segment_that_contradicts_itself(
@@ -356,7 +356,7 @@ def test_a_segment_that_contradicts_itself(
     segment = Segment(Filesystem(), str(path))
     writer = SegmentWriter(segment.number)
     # Without this, writing sorts the tags by codes that do not exist.
-    monkeypatch.setattr(SegmentWriter, "_put_tags", _put_tags)
+    monkeypatch.setattr(SegmentWriter, "_put_index", _put_index)
     for entry in segment.entries:
         run = segment.columns(entry)
         if getattr(run, column) is not None:
@@ -366,11 +366,19 @@ def test_a_segment_that_contradicts_itself(
     assert any(expected in text for text in problems(lab.directory))
 
 
-def _put_tags(self: SegmentWriter, run: Any, places: dict[str, Any]) -> None:
-    places["tag_codes"] = self._put(run.tag_codes.tobytes())
-    places["tags"] = self._put(msgspec.msgpack.encode(run.tags))
-    places["tag_order"] = self._put(np.argsort(run.tag_codes, kind="stable").astype(np.uint32).tobytes())
-    places["tag_starts"] = self._put(np.zeros(len(run.tags) + 1, np.uint32).tobytes())
+def _shifted(names: tuple[CodedNames, ...], at: int) -> tuple[CodedNames, ...]:
+    """The same with codes that no name has, in one field."""
+    codes, texts = names[at]
+    wrong = CodedNames(None if codes is None else codes + np.uint32(50), texts)
+    return (*names[:at], wrong, *names[at + 1 :])
+
+
+def _put_index(
+    self: SegmentWriter, field: NamedField, codes: np.ndarray, names: list[str], places: dict[str, Any]
+) -> tuple[np.ndarray, list[str]]:
+    places["tag_order"] = self._put(np.argsort(codes, kind="stable").astype(np.uint32).tobytes())
+    places["tag_starts"] = self._put(np.zeros(len(names) + 1, np.uint32).tobytes())
+    return codes, names
 
 
 def test_lists_by_tag_that_are_wrong(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,5 +386,5 @@ def test_lists_by_tag_that_are_wrong(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
         return columns
 
     test_a_segment_that_contradicts_itself(
-        lab, "tag_codes", unchanged, "the lists of records by tag do not say", monkeypatch
+        lab, "names", unchanged, "the lists of records by tag do not say", monkeypatch
     )

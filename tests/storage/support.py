@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from topics.storage.columns import Columns
+from topics.storage.columns import CodedNames, Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import Frame, FrameDraft, Kind
@@ -144,10 +144,9 @@ def columns(count: int = 4, *, base: int = 1, full: bool = False) -> Columns:
     )
     if full:
         made.meta_lens = np.array([2 * (i % 2) for i in range(count)], np.uint32)
-        made.node_codes = np.array([i % 3 for i in range(count)], np.uint32)
-        made.nodes = ["n1", "ü2"]
+        nodes = CodedNames(np.array([i % 3 for i in range(count)], np.uint32), ["n1", "ü2"])
         # In the order they appeared, which is not the order of the alphabet; "unused" has no record left.
-        made.tag_codes = np.array([(i + 1) % 3 for i in range(count)], np.uint32)
-        made.tags = ["zoo", "ant", "unused"]
+        tag_codes = np.array([(i + 1) % 3 for i in range(count)], np.uint32)
+        made.names = (CodedNames(tag_codes, ["zoo", "ant", "unused"]), nodes)
         made.hops = np.array([i % 2 for i in range(count)], np.uint8)
     return made

@@ -26,8 +26,7 @@ def test_a_batch_has_what_the_rows_say(full: bool, known: bool, wanted: list[int
     assert [int(moment.timestamp() * 1000) for moment in found["ts"]] == [rows[at]["$ts"] for at in wanted]
     assert found["data"] == [str(rows[at]["data"]) for at in wanted]
     assert found["meta"] == ["{}" if "meta" in rows[at] else None for at in wanted]
-    nodes, tags = [None, *run.nodes], [None, *run.tags]
-    codes = [(run.node_codes[at], run.tag_codes[at]) if full else (0, 0) for at in wanted]  # type: ignore[index]
-    assert found["node"] == [nodes[node] for node, _ in codes]
-    assert found["tag"] == [tags[tag] for _, tag in codes]
+    nothing = [None] * len(wanted)
+    assert found["node"] == (run.nodes.at(np.array(wanted)) or nothing)
+    assert found["tag"] == (run.tags.at(np.array(wanted)) or nothing)
     assert record_batch(run, np.array(wanted, np.int64), ["tag", "seq"]).schema.names == ["tag", "seq"]

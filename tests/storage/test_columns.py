@@ -32,10 +32,9 @@ WHOLE = {
 
 
 def as_lists(found: Records) -> dict[str, list[object] | None]:
-    return {
-        name: None if (column := getattr(found, name)) is None else list(column)
-        for name in ("seqs", "data", "metas", "nodes", "tags", "hops")
-    }
+    parts = {name: getattr(found, name) for name in ("seqs", "data", "metas", "hops")}
+    parts["tags"], parts["nodes"] = found.names or (None, None)
+    return {name: None if column is None else list(column) for name, column in parts.items()}
 
 
 def expected(base: int, indexes: list[int], *, full: bool) -> dict[str, list[object] | None]:

@@ -48,22 +48,18 @@ def opened(path: Path) -> Segment:
 def assert_same(found: Columns, expected: Columns) -> None:
     assert (found.base, found.count) == (expected.base, expected.count)
     assert bytes(found.rows) == bytes(expected.rows)
-    for name in ("ends", "data_lens", "ts", "meta_lens", "node_codes", "hops"):
+    for name in ("ends", "data_lens", "ts", "meta_lens", "hops"):
         wanted = getattr(expected, name)
         if wanted is None:
             assert getattr(found, name) is None
         else:
             assert getattr(found, name).tolist() == wanted.tolist()
             assert getattr(found, name).dtype == wanted.dtype
-    assert found.nodes == expected.nodes
-    assert tag_names(found) == tag_names(expected)
-
-
-def tag_names(run: Columns) -> list[str | None]:
-    """Tags are numbered anew when they are written; the names say the same."""
-    if run.tag_codes is None:
-        return []
-    return [None if code == 0 else run.tags[code - 1] for code in run.tag_codes]
+    # Tags are numbered anew when they are written; the names say the same.
+    everything = np.arange(expected.count)
+    assert [column.at(everything) for column in found.names] == [
+        column.at(everything) for column in expected.names
+    ]
 
 
 # --- round trips --------------------------------------------------------------------------------------------
@@ -116,7 +112,7 @@ def test_tags_are_sorted_and_lead_to_their_records(tmp_path: Path) -> None:
     run = columns(7, full=True)  # tag codes 1 2 0 1 2 0 1
     segment = opened(write(tmp_path, (1, run, None)))
     entry = segment.entries[0]
-    assert segment.columns(entry).tags == ["ant", "unused", "zoo"]
+    assert segment.columns(entry).tags.names == ["ant", "unused", "zoo"]
     assert segment.tagged(entry, 1).tolist() == [1, 4]
     assert segment.tagged(entry, 2).tolist() == []
     assert segment.tagged(entry, 3).tolist() == [0, 3, 6]
@@ -197,7 +193,7 @@ def use(segment: Segment, entry: RunEntry) -> None:
     """Everything a reader asks of a run."""
     found = segment.columns(entry)
     segment.flags(entry)
-    for code in range(1, len(found.tags) + 1):
+    for code in range(1, len(found.tags.names) + 1):
         segment.tagged(entry, code)
 
 

@@ -117,4 +117,4 @@ def rows_of(
     hops: bytes | None = None,
 ) -> codec.Rows:
     """Encoded records with these data."""
-    return codec.encode([codec.from_values(data, metas, nodes, tags)], first_seq, ts, hops)
+    return codec.encode([codec.from_values(data, metas, (tags, nodes))], first_seq, ts, hops)

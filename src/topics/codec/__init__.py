@@ -18,6 +18,7 @@ import msgspec
 from topics.codec.append_body import MANY_KEYS_BYTES, MAX_DEPTH, check_meta_keys
 from topics.codec.large_json import LARGE_BYTES, Cut, ItemLimits, compact_in_steps, cut_out, without_records
 from topics.codec.stored import StoredRows, plain_parts
+from topics.core import NameColumns
 
 # A test or a benchmark chooses a codec with this environment variable.
 SWITCH = "TOPICS_TEST_CODEC"
@@ -67,12 +68,11 @@ AnyRows: TypeAlias = Rows | StoredRows
 def from_values(
     data: Sequence[bytes],
     metas: list[bytes | None] | None,
-    nodes: list[str | None] | None,
-    tags: list[str | None] | None,
+    names: NameColumns,
 ) -> Write:
     """The records of these columns, which are checked."""
     offsets = array("i", accumulate(map(len, data), initial=0))
-    write = from_columns(b"".join(data), offsets, metas, nodes, tags, checked=True)
+    write = from_columns(b"".join(data), offsets, metas, names, checked=True)
     assert write is not None
     return write
 

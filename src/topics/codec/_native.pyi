@@ -3,8 +3,10 @@
 from typing import final
 
 from topics.codec.python import Buffer
+from topics.core import NameColumns
 
 LIMITS: tuple[int, ...]
+FIELDS: tuple[tuple[str, int, int, int], ...]
 SOURCE: str
 
 @final
@@ -18,8 +20,6 @@ class Write:
     config: bytes | None
     patient: bool
     return_seqs: bool
-    tags: list[str | None] | None
-    nodes: list[str | None] | None
 
 @final
 class Rows:
@@ -36,16 +36,14 @@ class Rows:
     data_lens: bytes
     meta_lens: bytes | None
     hops: bytes | None
-    tags: list[str | None] | None
-    nodes: list[str | None] | None
+    names: NameColumns
 
 def decode(bodies: list[bytes], *, publish: bool = False) -> list[Write | None]: ...
 def from_columns(
     data: Buffer,
     data_offsets: Buffer,
     metas: list[bytes | None] | None,
-    nodes: list[str | None] | None,
-    tags: list[str | None] | None,
+    names: NameColumns,
     *,
     checked: bool,
 ) -> Write | None: ...

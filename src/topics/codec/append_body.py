@@ -6,6 +6,7 @@ duplicate keys and the order of keys come back as they were sent.
 
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -14,15 +15,18 @@ from msgspec import UNSET, Raw, UnsetType
 
 from topics.codec.large_json import ItemLimits
 from topics.core import (
+    FIELDS,
     MAX_BATCH_RECORDS,
     MAX_META_BYTES,
     MAX_META_KEYS,
-    MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
-    MAX_TAG_BYTES,
+    NODE_AT,
     ApiError,
     ConfigBody,
+    NameColumns,
+    NamedField,
     invalid,
+    names_of,
 )
 
 # Levels of arrays and objects in one value. The decoder of the Python codec uses the stack of the
@@ -32,9 +36,7 @@ MAX_DEPTH = 900
 SHALLOW_BYTES = 2 * MAX_DEPTH
 # An object of at most this many bytes cannot have more keys than a meta may have.
 MANY_KEYS_BYTES = MAX_META_KEYS * 5
-# No string with so few characters takes more bytes than a tag or a node may have.
-_SHORT_TAG, _SHORT_NODE = MAX_TAG_BYTES // 4, MAX_NODE_BYTES // 4
-# The text of a record without its data and meta, however its tag and node are escaped.
+# The text of a record without its data and meta, however its names are escaped.
 MOST_AROUND_RECORD = 16 * 1024
 # `Raw` that was sent is never empty.
 NOTHING = Raw(b"")
@@ -58,6 +60,10 @@ class Line(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     meta: Raw = NOTHING
     tag: str | None = None
     node: str | None = None
+
+
+_NAMES = [field.name for field in FIELDS]
+_names_in = attrgetter(*_NAMES)
 
 
 class AppendBody(msgspec.Struct, gc=False, kw_only=True, forbid_unknown_fields=True):
@@ -86,8 +92,7 @@ class RecordColumns(NamedTuple):
     values: Sequence[Value]
     data_lens: list[int]
     metas: Sequence[Value | None] | None
-    nodes: list[str | None] | None
-    tags: list[str | None] | None
+    names: NameColumns
 
 
 def checked_columns(lines: list[Line], batch_node: str | None, first: int = 0) -> RecordColumns:
@@ -99,30 +104,31 @@ def checked_columns(lines: list[Line], batch_node: str | None, first: int = 0) -
         if size > MAX_RECORD_BYTES:
             raise record_too_large(index)
         if index == 0:
-            _check_node(batch_node, "node")
-        _check_tag(line.tag, index)
-        _check_node(line.node, f"records[{index}].node")
+            _check_name(FIELDS[NODE_AT], batch_node, "node")
+        for field, value in zip(FIELDS, _names_in(line), strict=True):
+            if value is not None:
+                _check_name(field, value, f"records[{index}].{field.name}")
         if line.meta and size + _check_meta(line.meta, index) > MAX_RECORD_BYTES:
             raise record_too_large(index)
     values = [line.data for line in lines]
+    names: list[list[str | None]] = [*map(list, zip(*map(_names_in, lines), strict=True))]
+    if batch_node is not None:
+        names[NODE_AT] = [batch_node if node is None else node for node in names[NODE_AT]]
     return RecordColumns(
         values,
         [*map(len, values)],
         # A null counts as absent.
         some([line.meta if line.meta and line.meta != _NULL else None for line in lines]),
-        some([batch_node if line.node is None else line.node for line in lines]),
-        some([line.tag for line in lines]),
+        names_of([*map(some, names)]),
     )
 
 
-def _check_tag(tag: str | None, index: int) -> None:
-    if tag is not None and len(tag) > _SHORT_TAG and len(tag.encode()) > MAX_TAG_BYTES:
-        raise invalid(f"records[{index}].tag must be at most {MAX_TAG_BYTES} bytes")
-
-
-def _check_node(node: str | None, what: str) -> None:
-    if node is not None and len(node) > _SHORT_NODE and len(node.encode()) > MAX_NODE_BYTES:
-        raise invalid(f"{what} must be at most {MAX_NODE_BYTES} bytes")
+def _check_name(field: NamedField, value: str | None, what: str) -> None:
+    # No string with so few characters takes too many bytes.
+    if value is None or len(value) <= field.max_bytes // 4:
+        return
+    if len(value.encode()) > field.max_bytes:
+        raise invalid(f"{what} must be at most {field.max_bytes} bytes")
 
 
 _decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -166,13 +172,21 @@ def joined(parts: list[RecordColumns]) -> RecordColumns:
     return RecordColumns(
         [value for part in parts for value in part.values],
         [size for part in parts for size in part.data_lens],
-        _joined([part.metas for part in parts], counts),
-        _joined([part.nodes for part in parts], counts),
-        _joined([part.tags for part in parts], counts),
+        join_values([part.metas for part in parts], counts),
+        join_names([part.names for part in parts], counts),
     )
 
 
-def _joined(columns: Sequence[Sequence[Any] | None], counts: list[int]) -> list[Any] | None:
+def join_names(parts: Sequence[NameColumns], counts: Sequence[int]) -> NameColumns:
+    """The names of all parts, each of which has so many records."""
+    if not any(parts):
+        return ()
+    return names_of(
+        [join_values([part[at] if part else None for part in parts], counts) for at in range(len(FIELDS))]
+    )
+
+
+def join_values(columns: Sequence[Sequence[Any] | None], counts: Sequence[int]) -> list[Any] | None:
     if all(column is None for column in columns):
         return None
     whole: list[Any] = []

@@ -23,12 +23,11 @@ from topics.codec._native import (
 )
 from topics.codec.append_body import MAX_DEPTH, MOST_AROUND_RECORD
 from topics.core import (
+    FIELDS,
     MAX_BATCH_RECORDS,
     MAX_META_BYTES,
     MAX_META_KEYS,
-    MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
-    MAX_TAG_BYTES,
     Note,
 )
 
@@ -52,16 +51,15 @@ LIMITS = (
     MAX_RECORD_BYTES,
     MAX_META_BYTES,
     MAX_META_KEYS,
-    MAX_TAG_BYTES,
-    MAX_NODE_BYTES,
     MAX_DEPTH,
     MOST_AROUND_RECORD,
 )
+NAMED_FIELDS = tuple((field.name, field.max_bytes, field.flag, int(field.is_in_row)) for field in FIELDS)
 _encode = msgspec.json.encode
 
 if SOURCE.exists() and f"{zlib.crc32(SOURCE.read_bytes()):08x}" != _native.SOURCE:
     raise ImportError("topics.codec._native was compiled from another source")
-if _native.LIMITS != LIMITS:
+if (_native.LIMITS, _native.FIELDS) != (LIMITS, NAMED_FIELDS):
     raise ImportError("topics.codec._native was compiled with other limits")
 
 
@@ -78,9 +76,9 @@ def _body_of(write: python.Write) -> bytes:
     records = []
     for index, value in enumerate(write.columns.values):
         record = [b'{"data":', value]
-        for name, column in (("tag", write.tags), ("node", write.nodes)):
+        for field, column in zip(FIELDS, write.columns.names, strict=False):
             if column is not None and column[index] is not None:
-                record += (b',"%b":' % name.encode(), _encode(column[index]))
+                record += (b',"%b":' % field.name.encode(), _encode(column[index]))
         if write.columns.metas is not None and (meta := write.columns.metas[index]) is not None:
             record += (b',"meta":', meta)
         records.append(b"".join((*record, b"}")))

@@ -30,20 +30,23 @@ from topics.codec.append_body import (
 )
 from topics.codec.large_json import LARGE_BYTES, cut_out
 from topics.codec.row_text import render_rows
+from topics.codec.stored import HAS_HOPS, HAS_META
 from topics.core import (
+    FIELDS,
     MAX_BATCH_RECORDS,
     MAX_RECORD_BYTES,
     MAX_SEQ,
     UNDECODABLE,
     ApiError,
+    NameColumns,
     StrictDecoder,
     UnknownFields,
     invalid,
+    names_of,
     require_utf8,
 )
 from topics.core import explain as explain_names
 
-HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
 Buffer: TypeAlias = "bytes | bytearray | memoryview | array[int]"
 
 _HEAD = struct.Struct("<II")
@@ -92,11 +95,9 @@ class Write:
         "count",
         "create",
         "key",
-        "nodes",
         "patient",
         "return_seqs",
         "size",
-        "tags",
     )
 
     def __init__(self, columns: RecordColumns, options: Options = _NO_OPTIONS) -> None:
@@ -105,8 +106,6 @@ class Write:
         self.size = sum(columns.data_lens)
         if columns.metas is not None:
             self.size += sum(map(len, filter(None, columns.metas)))
-        self.nodes = columns.nodes
-        self.tags = columns.tags
         key, config = options.idempotency_key, options.config
         self.key = None if key is None else key.encode()
         self.create = options.create
@@ -214,7 +213,7 @@ def _plain_columns(lines: list[PlainLine]) -> RecordColumns:
     if longest > SHALLOW_BYTES:
         for value in values:
             check_depth(value)
-    return RecordColumns(values, lengths, None, None, None)
+    return RecordColumns(values, lengths, None, ())
 
 
 def _columns(lines: list[Line], options: Options) -> RecordColumns:
@@ -239,8 +238,7 @@ def from_columns(
     data: Buffer,
     data_offsets: Buffer,
     metas: list[bytes | None] | None,
-    nodes: list[str | None] | None,
-    tags: list[str | None] | None,
+    names: NameColumns,
     *,
     checked: bool,
 ) -> Write | None:
@@ -251,7 +249,7 @@ def from_columns(
     """
     text, offsets = memoryview(data).cast("B"), np.frombuffer(data_offsets, np.int32)
     count = len(offsets) - 1
-    for column in (metas, nodes, tags):
+    for column in (metas, *names):
         if column is not None and len(column) != count:
             raise ValueError("columns have different lengths")
     if count < 0 or offsets[0] < 0 or offsets[-1] > len(text) or (np.diff(offsets) < 0).any():
@@ -260,9 +258,8 @@ def from_columns(
     values = [bytes(text[begin:end]) for begin, end in pairwise(edges)]
     if not checked and not all(map(_is_value, values)):
         return None
-    return Write(
-        RecordColumns(values, [*map(len, values)], some(metas or []), some(nodes or []), some(tags or []))
-    )
+    columns = names_of([some(column or []) for column in names])
+    return Write(RecordColumns(values, [*map(len, values)], some(metas or []), columns))
 
 
 def _is_value(text: bytes) -> bool:
@@ -291,26 +288,24 @@ class Rows:
         self.first_seq = first_seq
         self.ts = ts
         self.hops = hops
-        self.nodes = columns.nodes
-        self.tags = columns.tags
-        text = render_rows(columns.values, first_seq, ts, columns.nodes, columns.metas)
+        self.names = columns.names
+        text = render_rows(columns.values, first_seq, ts, columns.names, columns.metas)
         self.text: bytes | memoryview = text
         parts = [b"", text, array("I", columns.data_lens).tobytes()]
-        self.flags, tags = 0, b""
+        self.flags, first_bytes = 0, 0
         if columns.metas is not None:
             self.flags |= HAS_META
             parts.append(array("I", [len(meta or b"") for meta in columns.metas]).tobytes())
         if hops is not None:
             self.flags |= HAS_HOPS
             parts.append(hops)
-        if columns.tags is not None:
-            self.flags |= HAS_TAGS
-            tags = _pack(columns.tags)
-            parts.append(tags)
-        if columns.nodes is not None:
-            self.flags |= HAS_NODES
-            parts.append(_pack(columns.nodes))
-        parts[0] = _HEAD.pack(len(text), len(tags))
+        for field, column in zip(FIELDS, columns.names, strict=False):
+            if column is not None:
+                self.flags |= field.flag
+                parts.append(_pack(column))
+                if field is FIELDS[0]:
+                    first_bytes = len(parts[-1])
+        parts[0] = _HEAD.pack(len(text), first_bytes)
         self.data_lens = parts[2]
         self.meta_lens = parts[3] if columns.metas is not None else None
         self.payload = b"".join(parts)

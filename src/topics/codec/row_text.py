@@ -14,9 +14,10 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw
 
+from topics.core import FIELDS, NameColumns
+
 SEQ_KEY = b'"$seq":'
 TS_KEY = b',"$ts":'
-NODE_KEY = b',"$node":'
 DATA_KEY = b'"data":'
 META_KEY = b',"meta":'
 END = b"}\n"
@@ -31,6 +32,9 @@ _AROUND_DATA = len(PLAIN) - len(b"%d%d%b")
 _NODE = re.compile(rb'\{"\$seq":[0-9]+,"\$ts":-?[0-9]+,"\$node":("(?:[^"\\]|\\.)*")')
 _text = msgspec.json.Decoder(str)
 _encode = msgspec.json.encode
+
+# What comes before a name in a row; empty for a field that rows do not show.
+_KEYS = [b',"$%b":' % field.name.encode() if field.is_in_row else b"" for field in FIELDS]
 
 # The JSON of a value, as it arrived or as it was stored.
 Value: TypeAlias = bytes | Raw
@@ -56,7 +60,7 @@ def render_rows(
     values: Sequence[Value],
     first_seq: int,
     ts: int,
-    nodes: Sequence[str | None] | None = None,
+    names: NameColumns = (),
     metas: Sequence[Value | None] | None = None,
 ) -> bytes:
     """Render a row for each value. Seqs count up from `first_seq`."""
@@ -67,19 +71,24 @@ def render_rows(
         ]
     stamp = TS_KEY + b"%d" % ts
     plain = stamp + b"," + DATA_KEY
-    if nodes is not None:
-        # A batch names few nodes, so each is encoded once.
-        texts = {
-            node: plain if node is None else b"%b%b%b,%b" % (stamp, NODE_KEY, _encode(node), DATA_KEY)
-            for node in set(nodes)
-        }
-        return _joined_rows(values, first_seq, [texts[node] for node in nodes])
+    shown = [(key, column) for key, column in zip(_KEYS, names, strict=False) if key and column]
+    if shown:
+        return _joined_rows(values, first_seq, _before_data(shown, stamp, len(values)))
     if len(values) >= FEWEST_ROWS:
         return _joined_rows(values, first_seq, [plain] * len(values))
     pieces: list[Value] = []
     for seq, value in enumerate(values, first_seq):
         pieces += (_BEGIN % seq, plain, value, END)
     return b"".join(pieces)
+
+
+def _before_data(shown: list[tuple[bytes, list[str | None]]], stamp: bytes, count: int) -> list[bytes]:
+    """The text between seq and data of each row. A batch has few names, so each is encoded once."""
+    before = [stamp] * count
+    for key, column in shown:
+        texts = {name: b"" if name is None else key + _encode(name) for name in set(column)}
+        before = [text + texts[name] for text, name in zip(before, column, strict=True)]
+    return [text + b"," + DATA_KEY for text in before]
 
 
 def _joined_rows(values: Sequence[Value], first_seq: int, before: list[bytes]) -> bytes:

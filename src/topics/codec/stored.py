@@ -1,9 +1,10 @@
 """Records read back from the payload of an Append frame.
 
-    rows length u32 | tags length u32 | rows | data lengths u32×n | [meta lengths u32×n] | [hops u8×n]
-    | [tags, MessagePack] | [nodes, MessagePack]
+    rows length u32 | length of the first names u32 | rows | data lengths u32×n | [meta lengths u32×n]
+    | [hops u8×n] | [names, MessagePack] …
 
-The flags of the frame say which of the bracketed parts are present.
+The flags of the frame say which of the bracketed parts are present: names are one array for each field of
+`FIELDS` of which a record has a value.
 """
 
 import struct
@@ -12,9 +13,13 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
+from topics.core import FIELDS, NameColumns
+
+HAS_META, HAS_HOPS = 1, 8
 _HEAD = struct.Struct("<II")
-_names = msgspec.msgpack.Decoder(list[str | None])
+_names = msgspec.msgpack.Decoder(list[list[str | None]])
+# MessagePack: what comes before so many elements of an array, at most 15.
+_ARRAY = 0x90
 
 
 class StoredRows:
@@ -28,18 +33,12 @@ class StoredRows:
         self.count = len(data_lens) // 4
         self.meta_lens: bytes | None = None
         self.hops: bytes | None = None
-        self.tags: list[str | None] | None = None
-        self.nodes: list[str | None] | None = None
-
-    @classmethod
-    def plain(cls, text: bytes, data_lens: bytes, first_seq: int, ts: int) -> "StoredRows":
-        """Rows that have only data."""
-        return cls(text, data_lens, first_seq, ts)
+        self.names: NameColumns = ()
 
     @classmethod
     def read(cls, payload: memoryview, count: int, flags: int, first_seq: int, ts: int) -> "StoredRows":
         """The rows in the payload of a frame with these fields in its header."""
-        text_bytes, tags_bytes = _HEAD.unpack_from(payload)
+        text_bytes, _ = _HEAD.unpack_from(payload)
         at = _HEAD.size + text_bytes
         rows = cls(bytes(payload[_HEAD.size : at]), bytes(payload[at : at + 4 * count]), first_seq, ts)
         at += 4 * count
@@ -49,11 +48,10 @@ class StoredRows:
         if flags & HAS_HOPS:
             rows.hops = bytes(payload[at : at + count])
             at += count
-        if flags & HAS_TAGS:
-            rows.tags = _names.decode(payload[at : at + tags_bytes])
-            at += tags_bytes
-        if flags & HAS_NODES:
-            rows.nodes = _names.decode(payload[at:])
+        present = [bool(flags & field.flag) for field in FIELDS]
+        if any(present):
+            found = iter(_names.decode(bytes([_ARRAY + sum(present)]) + payload[at:]))
+            rows.names = tuple(next(found) if is_present else None for is_present in present)
         return rows
 
     @property

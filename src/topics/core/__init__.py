@@ -55,6 +55,7 @@ from topics.core.names import (
     require_topic_name,
     require_utf8,
 )
+from topics.core.record_fields import FIELDS, NODE_AT, TAG_AT, Column, NameColumns, NamedField, names_of
 from topics.core.settings import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -66,12 +67,10 @@ from topics.core.settings import (
     MAX_LIMIT,
     MAX_META_BYTES,
     MAX_META_KEYS,
-    MAX_NODE_BYTES,
     MAX_NODES,
     MAX_READ_BYTES,
     MAX_RECORD_BYTES,
     MAX_SEQ,
-    MAX_TAG_BYTES,
     MAX_WAIT_MS,
     MAX_WATCH_TOPICS,
     MIB,

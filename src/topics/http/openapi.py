@@ -15,14 +15,15 @@ import msgspec
 
 from topics.core import (
     DEFAULT_LIMIT,
+    FIELDS,
     LEASE_MS_RANGE,
     MAX_CLAIM,
     MAX_LIMIT,
-    MAX_NODE_BYTES,
     MAX_NODES,
     MAX_READ_BYTES,
     MAX_WAIT_MS,
     MAX_WATCH_TOPICS,
+    NODE_AT,
     STATUS_BY_CODE,
     U64_MAX,
 )
@@ -45,7 +46,7 @@ _U64: Json = {"minimum": 0, "maximum": U64_MAX}
 _LEASE: Json = {"minimum": 0, "description": "Limited to {} to {}.".format(*LEASE_MS_RANGE)}
 _LIMIT: Json = {"minimum": 0, "description": f"At most {MAX_LIMIT}; 0 means {DEFAULT_LIMIT}."}
 # Lengths are in bytes of UTF-8, so that a schema's characters are only an upper bound.
-_NODE: Json = {"minLength": 1, "maxLength": MAX_NODE_BYTES}
+_NODE: Json = {"minLength": 1, "maxLength": FIELDS[NODE_AT].max_bytes}
 _SEQS: Json = {"maxItems": MAX_CLAIM, "items": {"type": "integer", **_U64}}
 _WAIT = f"Limited to 0 to {MAX_WAIT_MS}."
 # Limits of the fields of a body, by struct.

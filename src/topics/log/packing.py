@@ -8,7 +8,7 @@ from struct import pack
 
 import numpy as np
 
-from topics.storage import U32
+from topics.storage import U32, CodedNames
 from topics.storage.filesystem import Buffer
 
 # Packed ends have their upper half in common above so many bits.
@@ -16,24 +16,59 @@ _BITS = 16
 
 
 class Names:
-    """Dictionary coding of strings: code 0 is none, code k is `names[k - 1]`."""
+    """The values of a named field, coded: code 0 is none, code k is `names[k - 1]`."""
 
-    __slots__ = ("_codes", "names")
+    __slots__ = ("_by_name", "codes", "names")
 
-    def __init__(self) -> None:
+    def __init__(self, codes: "array[int] | None" = None, names: Sequence[str] = ()) -> None:
         # Only runs that have names take the memory of a dictionary.
-        self._codes: dict[str | None, int] | None = None
+        self._by_name: dict[str | None, int] | None = None
+        # Kept from the first record on that has a value, as wide as the highest of them.
+        self.codes = codes
         self.names: list[str] = []
+        if names:
+            self.encode(names)
+
+    def extend(self, before: int, values: Sequence[str | None] | None, count: int) -> int:
+        """Add the values of `count` records after `before` others; return how many names are new."""
+        known = len(self.names)
+        if values is not None:
+            codes = self.encode(values)
+        elif self.codes is not None:
+            codes = array(self.codes.typecode, bytes(self.codes.itemsize * count))
+        else:
+            return 0
+        column = self.codes
+        if column is None:
+            column = array("B", bytes(before))
+        if column.itemsize < codes.itemsize:
+            column = array(codes.typecode, column)
+        column.extend(codes if codes.typecode == column.typecode else array(column.typecode, codes))
+        self.codes = column
+        return len(self.names) - known
+
+    def between(self, start: int, stop: int) -> list[str | None] | None:
+        """The values of these records."""
+        names = self.names
+        if self.codes is None:
+            return None
+        return [names[code - 1] if code else None for code in self.codes[start:stop]]
+
+    def view(self) -> CodedNames:
+        """Codes as columns have them everywhere else, however narrow they are kept here."""
+        codes = self.codes
+        whole = None if codes is None else np.frombuffer(codes, codes.typecode).astype(np.uint32)
+        return CodedNames(whole, self.names)
 
     def code(self, name: str) -> int:
         """Return the code of a name, or 0 if no value has that name."""
-        return 0 if self._codes is None else self._codes.get(name, 0)
+        return 0 if self._by_name is None else self._by_name.get(name, 0)
 
     def encode(self, values: Sequence[str | None]) -> "array[int]":
         """Return the code of each value, in as few bytes as the highest code takes."""
-        codes = self._codes
+        codes = self._by_name
         if codes is None:
-            codes = self._codes = {None: 0}
+            codes = self._by_name = {None: 0}
         try:
             found = list(map(codes.__getitem__, values))
         except KeyError:
@@ -53,7 +88,7 @@ class Names:
         if 2 * len(self.names) <= count:
             # Names that repeat are the same in the next run: one copy of each serves them all.
             self.names = [sys.intern(name) for name in self.names]
-            self._codes = {None: 0} | {name: code for code, name in enumerate(self.names, 1)}
+            self._by_name = {None: 0} | {name: code for code, name in enumerate(self.names, 1)}
 
 
 class PackedEnds:
@@ -108,29 +143,9 @@ def copied(column: U32 | None, count: int) -> "array[int] | None":
     return None if column is None else array("I", column[:count].tobytes())
 
 
-def whole_codes(column: "array[int] | None") -> np.ndarray | None:
-    """Codes as columns have them everywhere else, however narrow they are kept here."""
-    return None if column is None else np.frombuffer(column, column.typecode).astype(np.uint32)
-
-
 def grow(column: "array[int] | None", before: int, values: Buffer | None, count: int) -> "array[int]":
     """A column with `count` more u32 values. Records without a value, and those before the column, get 0."""
     if column is None:
         column = array("I", bytes(4 * before))
     column.frombytes(bytes(4 * count) if values is None else values)
-    return column
-
-
-def grow_codes(
-    column: "array[int] | None", before: int, values: "array[int] | None", count: int
-) -> "array[int]":
-    """The same for codes: the column becomes as wide as those that are added."""
-    if column is None:
-        column = array("B", bytes(before))
-    if values is None:
-        column.frombytes(bytes(column.itemsize * count))
-        return column
-    if column.itemsize < values.itemsize:
-        column = array(values.typecode, column)
-    column.extend(values if values.typecode == column.typecode else array(column.typecode, values))
     return column

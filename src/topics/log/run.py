@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from topics.codec import AnyRows
-from topics.log.packing import Names, PackedEnds, copied, grow, grow_codes, view, whole_codes
+from topics.core import FIELDS, NODE_AT, TAG_AT
+from topics.log.packing import Names, PackedEnds, copied, grow, view
 from topics.log.seal.snapshot_state import RunState
-from topics.storage import DEAD, I64, U8, U32, Columns, around_data, total_at
+from topics.storage import DEAD, I64, NO_NAMES, U8, U32, Columns, around_data, total_at
 
 if TYPE_CHECKING:
     from topics.log.topic import Topic
@@ -30,6 +31,8 @@ _FEW = 64
 # string, its place in a dictionary here and in the index of tags, and their numbers.
 RECORD_BYTES = 16
 _NAME_BYTES = 224
+_NO_VALUES = (None,) * len(FIELDS)
+_IN_ROW = [at for at, field in enumerate(FIELDS) if field.is_in_row]
 # Runs that take less grow as they please.
 _LARGE_ROWS = 64 * 1024
 
@@ -56,10 +59,8 @@ class HotColumns:
     meta_lens: "array[int] | None" = None
     ts_starts: "array[int]" = field(default_factory=lambda: array("I"))
     ts_values: "array[int]" = field(default_factory=lambda: array("q"))
-    node_codes: "array[int] | None" = None
-    node_names: Names = field(default_factory=Names)
-    tag_codes: "array[int] | None" = None
-    tag_names: Names = field(default_factory=Names)
+    # One for each of `FIELDS`; empty until a record has a value of one of them.
+    names: tuple[Names, ...] = ()
     hops: bytearray | None = None
 
     def __post_init__(self, room: int) -> None:
@@ -79,9 +80,8 @@ class HotColumns:
         hot.ts_starts = array("I", changes.astype(np.uint32).tobytes())
         hot.ts_values = array("q", ts[changes].astype(np.int64).tobytes())
         hot.meta_lens = copied(columns.meta_lens, count)
-        hot.node_codes, hot.tag_codes = copied(columns.node_codes, count), copied(columns.tag_codes, count)
-        hot.node_names.encode(columns.nodes)
-        hot.tag_names.encode(columns.tags)
+        if any(codes is not None for codes, _ in columns.names):
+            hot.names = tuple(Names(copied(codes, count), names) for codes, names in columns.names)
         if columns.hops is not None:
             hot.hops = bytearray(columns.hops[:count].tobytes())
         return hot
@@ -99,10 +99,10 @@ class HotColumns:
         if isinstance(ends, PackedEnds):
             ends = self.ends = ends.unpacked()
         before, offset, count = len(ends), self.size, rows.count
-        nodes, tags, meta_lens, text = rows.nodes, rows.tags, rows.meta_lens, rows.text
+        names, meta_lens, text = rows.names, rows.meta_lens, rows.text
         if self.data_lens is not None:
             self.data_lens.frombytes(rows.data_lens)
-        elif nodes is not None or meta_lens is not None:
+        elif meta_lens is not None or (names and any(names[at] is not None for at in _IN_ROW)):
             self.data_lens = array("I", self.view().data_lens.tobytes() if before else b"")
             self.data_lens.frombytes(rows.data_lens)
         end, stored = offset + len(text), self.rows
@@ -127,16 +127,10 @@ class HotColumns:
                 self.ts_values.append(ts)
         if meta_lens is not None or self.meta_lens is not None:
             self.meta_lens = grow(self.meta_lens, before, meta_lens, count)
-        if nodes is not None or self.node_codes is not None:
-            known = len(self.node_names.names)
-            codes = None if nodes is None else self.node_names.encode(nodes)
-            self.node_codes = grow_codes(self.node_codes, before, codes, count)
-            added += _NAME_BYTES * (len(self.node_names.names) - known)
-        if tags is not None or self.tag_codes is not None:
-            known = len(self.tag_names.names)
-            codes = None if tags is None else self.tag_names.encode(tags)
-            self.tag_codes = grow_codes(self.tag_codes, before, codes, count)
-            added += _NAME_BYTES * (len(self.tag_names.names) - known)
+        if names or self.names:
+            self.names = self.names or tuple(Names() for _ in FIELDS)
+            for column, values in zip(self.names, names or _NO_VALUES, strict=True):
+                added += _NAME_BYTES * column.extend(before, values, count)
         if rows.hops is not None or self.hops is not None:
             if self.hops is None:
                 self.hops = bytearray(before)
@@ -153,8 +147,8 @@ class HotColumns:
         """The run is complete: nothing more is expected."""
         if not isinstance(self.ends, PackedEnds):
             self.ends = PackedEnds(self.ends)
-        self.node_names.close(len(self.ends))
-        self.tag_names.close(len(self.ends))
+        for column in self.names:
+            column.close(len(self.ends))
 
     def truncate(self, count: int) -> int:
         """Forget everything from index `count` on (records whose commit failed); returns its weight."""
@@ -164,7 +158,8 @@ class HotColumns:
         self.size = self.ends[count - 1] if count else 0
         if type(self.rows) is bytearray:
             del self.rows[self.size :]
-        for column in (self.ends, self.data_lens, self.meta_lens, self.node_codes, self.tag_codes, self.hops):
+        codes = [names.codes for names in self.names]
+        for column in (self.ends, self.data_lens, self.meta_lens, self.hops, *codes):
             if column is not None:
                 del column[count:]
         while self.ts_starts and self.ts_starts[-1] >= count:
@@ -173,6 +168,15 @@ class HotColumns:
         removed = before - self.size - RECORD_BYTES * len(self.ends)
         self.weight -= removed
         return removed
+
+    @property
+    def tags(self) -> Names | None:
+        """The tags of the records, if one of them has a tag."""
+        return self.names[TAG_AT] if self.names and self.names[TAG_AT].codes is not None else None
+
+    @property
+    def has_nodes(self) -> bool:
+        return bool(self.names) and self.names[NODE_AT].codes is not None
 
     def edges(self, start: int, stop: int) -> U32:
         """Where each of these rows begins, and where the last one ends."""
@@ -224,10 +228,7 @@ class HotColumns:
             view(self.data_lens),
             np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
             meta_lens=view(self.meta_lens),
-            node_codes=whole_codes(self.node_codes),
-            nodes=self.node_names.names,
-            tag_codes=whole_codes(self.tag_codes),
-            tags=self.tag_names.names,
+            names=tuple([names.view() for names in self.names]) or NO_NAMES,
             hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topics.core import FIELDS
 from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode, decode_import
 from topics.storage import (
     DATA_KEY,
@@ -22,6 +23,7 @@ from topics.storage import (
     QUARANTINE,
     SUFFIX,
     TEMPORARY,
+    U32,
     Columns,
     Damage,
     Directories,
@@ -50,8 +52,8 @@ def run_findings(segment: Segment, entry: RunEntry) -> Iterator[str]:
         segment.verify(entry)
         columns = segment.columns(entry)
         yield from column_findings(columns)
-        if columns.tag_codes is not None:
-            yield from _tag_findings(segment, entry, columns)
+        if columns.tags.codes is not None:
+            yield from _tag_findings(segment, entry, columns.tags.codes, columns.tags.names)
     except SegmentDamaged as damage:
         yield str(damage).partition(": ")[2]
 
@@ -67,12 +69,9 @@ def column_findings(columns: Columns) -> Iterator[str]:
         return
     if (np.diff(columns.ts) < 0).any():
         yield "times fall from one record to the next"
-    for name, codes, names in (
-        ("node", columns.node_codes, columns.nodes),
-        ("tag", columns.tag_codes, columns.tags),
-    ):
+    for field, (codes, names) in zip(FIELDS, columns.names, strict=True):
         if codes is not None and int(codes.max()) > len(names):
-            yield f"a record has a {name} that is not in the list of {name}s"
+            yield f"a record has a {field.name} that is not in the list of {field.name}s"
     yield from _row_findings(columns, ends, lengths)
 
 
@@ -102,17 +101,16 @@ def _has_at(rows: np.ndarray, begins: I64, text: bytes) -> bool:
     return all(bool((rows[begins + at] == letter).all()) for at, letter in enumerate(text))
 
 
-def _tag_findings(segment: Segment, entry: RunEntry, columns: Columns) -> Iterator[str]:
+def _tag_findings(segment: Segment, entry: RunEntry, codes: U32, tags: list[str]) -> Iterator[str]:
     """The postings say the same as the codes of the records."""
-    assert columns.tag_codes is not None
-    if columns.tags != sorted(set(columns.tags), key=str.encode):
+    if tags != sorted(set(tags), key=str.encode):
         yield "tags are not sorted"
         return
-    order = np.argsort(columns.tag_codes, kind="stable")
-    tagged = order[columns.tag_codes[order] > 0]
-    counts = np.bincount(columns.tag_codes, minlength=len(columns.tags) + 1)[1:]
-    sizes = [len(segment.tagged(entry, code)) for code in range(1, len(columns.tags) + 1)]
-    if counts.tolist() != sizes or not np.array_equal(segment.tagged(entry, 1, len(columns.tags)), tagged):
+    order = np.argsort(codes, kind="stable")
+    tagged = order[codes[order] > 0]
+    counts = np.bincount(codes, minlength=len(tags) + 1)[1:]
+    sizes = [len(segment.tagged(entry, code)) for code in range(1, len(tags) + 1)]
+    if counts.tolist() != sizes or not np.array_equal(segment.tagged(entry, 1, len(tags)), tagged):
         yield "the lists of records by tag do not say what the records say"
 
 

@@ -24,6 +24,7 @@ from topics.storage import (
     QUARANTINE,
     U8,
     U32,
+    CodedNames,
     Columns,
     RunEntry,
     Segment,
@@ -41,7 +42,7 @@ def is_blank(columns: Columns, gone: Mask) -> bool:
     """True when nothing is left of the records in `gone`, nor a name that no record uses any more."""
     if gone.any():
         indexes = np.flatnonzero(gone)
-        for codes in (columns.meta_lens, columns.node_codes, columns.tag_codes):
+        for codes in (columns.meta_lens, *(codes for codes, _ in columns.names)):
             if codes is not None and codes[indexes].any():
                 return False
         if (columns.data_lens[indexes] != len(_NULL)).any():
@@ -50,8 +51,7 @@ def is_blank(columns: Columns, gone: Mask) -> bool:
         begins = columns.data_ends()[indexes] - len(_NULL)
         if any((rows[begins + at] != letter).any() for at, letter in enumerate(_NULL)):
             return False
-    names = ((columns.node_codes, columns.nodes), (columns.tag_codes, columns.tags))
-    return all(codes is None or len(_used(codes)) == len(known) for codes, known in names)
+    return all(codes is None or len(_used(codes)) == len(known) for codes, known in columns.names)
 
 
 def blanked(columns: Columns, gone: Mask) -> Columns:
@@ -59,8 +59,6 @@ def blanked(columns: Columns, gone: Mask) -> Columns:
     rows, ends = _rows(columns, gone)
     data_lens = columns.data_lens.copy()
     data_lens[gone] = len(_NULL)
-    node_codes, nodes = _recoded(columns.node_codes, columns.nodes, gone)
-    tag_codes, tags = _recoded(columns.tag_codes, columns.tags, gone)
     hops = None if columns.hops is None else np.where(gone, 0, columns.hops).astype(np.uint8)
     return Columns(
         columns.base,
@@ -70,10 +68,7 @@ def blanked(columns: Columns, gone: Mask) -> Columns:
         data_lens,
         columns.ts,
         meta_lens=_without(columns.meta_lens, gone),
-        node_codes=node_codes,
-        nodes=nodes,
-        tag_codes=tag_codes,
-        tags=tags,
+        names=tuple(_recoded(codes, names, gone) for codes, names in columns.names),
         hops=hops,
     )
 
@@ -103,15 +98,15 @@ def _without(column: U32 | None, gone: Mask) -> U32 | None:
     return kept if kept.any() else None
 
 
-def _recoded(codes: U32 | None, names: list[str], gone: Mask) -> tuple[U32 | None, list[str]]:
+def _recoded(codes: U32 | None, names: list[str], gone: Mask) -> CodedNames:
     """Codes into a list that has only those names that are still in use."""
     kept = _without(codes, gone)
     if kept is None:
-        return None, []
+        return CodedNames(None, [])
     used = _used(kept)
     recode = np.zeros(len(names) + 1, np.uint32)
     recode[used] = np.arange(1, len(used) + 1, dtype=np.uint32)
-    return recode[kept], [names[code - 1] for code in used.tolist()]
+    return CodedNames(recode[kept], [names[code - 1] for code in used.tolist()])
 
 
 def _used(codes: U32) -> U32:

@@ -16,7 +16,18 @@ from topics.codec.row_text import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, aro
 from topics.storage.ahead import Ahead
 from topics.storage.cold_choice import ForeignDirectory, SealedRun, SealedRuns, choose_cold_dir
 from topics.storage.cold_files import OWNER, ColdFiles
-from topics.storage.columns import I64, U8, U32, U64, Columns, Records, join_records, total_at
+from topics.storage.columns import (
+    I64,
+    NO_NAMES,
+    U8,
+    U32,
+    U64,
+    CodedNames,
+    Columns,
+    Records,
+    join_records,
+    total_at,
+)
 from topics.storage.directories import LOCK, Directories, require_format, sweep_segments
 from topics.storage.fileheader import FILE_HEADER_BYTES, FORMAT, ForeignFile, OtherFormat
 from topics.storage.filesystem import (

@@ -8,19 +8,20 @@ This is the one module of the package that imports pyarrow when it is itself imp
 server without requests for bulk data starts without paying for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from topics.codec.row_text import META_KEY
-from topics.storage.columns import I64, Columns
+from topics.core import FIELDS
+from topics.storage.columns import I64, CodedNames, Columns
 
 TYPES = {
     "seq": pa.int64(),
     "ts": pa.timestamp("ms", tz="UTC"),
-    "node": pa.string(),
-    "tag": pa.string(),
+    **{field.name: pa.string() for field in FIELDS},
     "data": pa.string(),
     "meta": pa.string(),
 }
@@ -35,11 +36,13 @@ def record_batch(columns: Columns, wanted: I64, names: Sequence[str]) -> pa.Reco
     first, last = int(wanted[0]), int(wanted[-1])
     window = _window(columns, first, last + 1)
     indexes = wanted - first
-    build = {
+    build: dict[str, Callable[[], pa.Array]] = {
         "seq": lambda: pa.array(indexes + window.base),
         "ts": lambda: pa.array(window.ts[indexes]).view(TYPES["ts"]),
-        "node": lambda: _names(window.node_codes, window.nodes, indexes),
-        "tag": lambda: _names(window.tag_codes, window.tags, indexes),
+        **{
+            field.name: partial(_names, column, indexes)
+            for field, column in zip(FIELDS, window.names, strict=True)
+        },
         "data": lambda: _data(window, indexes),
         "meta": lambda: _meta(window, indexes),
     }
@@ -58,10 +61,9 @@ def _window(columns: Columns, start: int, stop: int) -> Columns:
         None if columns.known_data_lens is None else columns.known_data_lens[start:stop],
         columns.ts[start:stop],
         meta_lens=None if columns.meta_lens is None else columns.meta_lens[start:stop],
-        node_codes=None if columns.node_codes is None else columns.node_codes[start:stop],
-        nodes=columns.nodes,
-        tag_codes=None if columns.tag_codes is None else columns.tag_codes[start:stop],
-        tags=columns.tags,
+        names=tuple(
+            CodedNames(None if codes is None else codes[start:stop], names) for codes, names in columns.names
+        ),
     )
 
 
@@ -92,8 +94,7 @@ def _every_second(count: int) -> I64:
     return np.arange(0, 2 * count, 2)
 
 
-def _names(codes: np.ndarray | None, names: list[str], indexes: I64) -> pa.Array:
-    """Code 0 means no name."""
-    if codes is None:
+def _names(column: CodedNames, indexes: I64) -> pa.Array:
+    if column.codes is None:
         return pa.nulls(len(indexes), pa.string())
-    return pa.array([None, *names], pa.string()).take(pa.array(codes[indexes]))
+    return pa.array([None, *column.names], pa.string()).take(pa.array(column.codes[indexes]))

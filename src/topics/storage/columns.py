@@ -5,19 +5,38 @@ value per record: where its row ends, how long `data` and `meta` are in there, w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.codec.append_body import join_names, join_values
 from topics.codec.row_text import END, META_KEY, around_data
+from topics.core import FIELDS, NODE_AT, TAG_AT, Column, NameColumns, names_of
 from topics.storage.filesystem import Buffer
 
 U8: TypeAlias = NDArray[np.uint8]
 U32: TypeAlias = NDArray[np.uint32]
 I64: TypeAlias = NDArray[np.int64]
 U64: TypeAlias = NDArray[np.uint64]
+
+
+class CodedNames(NamedTuple):
+    """The values of a named field. Code 0 means "none"; code k means `names[k - 1]`."""
+
+    codes: U32 | None
+    names: list[str]
+
+    def at(self, indexes: I64) -> list[str | None] | None:
+        """The values of these records."""
+        if self.codes is None:
+            return None
+        by_code: list[str | None] = [None, *self.names]
+        return [by_code[code] for code in self.codes[indexes].tolist()]
+
+
+NO_NAMES = (CodedNames(None, []),) * len(FIELDS)
 
 
 @dataclass(slots=True)
@@ -30,13 +49,18 @@ class Columns:
     known_data_lens: U32 | None
     ts: I64
     meta_lens: U32 | None = None
-    # Code 0 means "none"; code k means names[k - 1].
-    node_codes: U32 | None = None
-    nodes: list[str] = field(default_factory=list)
-    tag_codes: U32 | None = None
-    tags: list[str] = field(default_factory=list)
+    # One for each of `FIELDS`.
+    names: tuple[CodedNames, ...] = NO_NAMES
     # Router hops each record has made; absent when no record was forwarded.
     hops: U8 | None = None
+
+    @property
+    def nodes(self) -> CodedNames:
+        return self.names[NODE_AT]
+
+    @property
+    def tags(self) -> CodedNames:
+        return self.names[TAG_AT]
 
     def start_of(self, index: int) -> int:
         """Where a row begins, which is where the one before it ends."""
@@ -101,8 +125,7 @@ class Columns:
             indexes + self.base,
             [block[a:b] for a, b in zip(data_begins, ends, strict=True)],
             metas,
-            _names(self.node_codes, self.nodes, indexes),
-            _names(self.tag_codes, self.tags, indexes),
+            names_of([column.at(indexes) for column in self.names]),
             None if self.hops is None else self.hops[indexes],
         )
 
@@ -114,9 +137,12 @@ class Records:
     seqs: I64
     data: list[bytes]
     metas: list[bytes | None] | None
-    nodes: list[str | None] | None
-    tags: list[str | None] | None
+    names: NameColumns
     hops: U8 | None
+
+    @property
+    def tags(self) -> Column:
+        return self.names[TAG_AT] if self.names else None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -133,13 +159,12 @@ class Records:
             self.seqs[indexes],
             [self.data[i] for i in chosen],
             None if self.metas is None else [self.metas[i] for i in chosen],
-            None if self.nodes is None else [self.nodes[i] for i in chosen],
-            None if self.tags is None else [self.tags[i] for i in chosen],
+            tuple(None if column is None else [column[i] for i in chosen] for column in self.names),
             None if self.hops is None else self.hops[indexes],
         )
 
 
-NO_RECORDS = Records(np.empty(0, np.int64), [], None, None, None, None)
+NO_RECORDS = Records(np.empty(0, np.int64), [], None, (), None)
 
 
 def join_records(parts: Sequence[Records]) -> Records:
@@ -154,29 +179,10 @@ def join_records(parts: Sequence[Records]) -> Records:
     return Records(
         np.concatenate([part.seqs for part in parts]),
         [value for part in parts for value in part.data],
-        _join([part.metas for part in parts], lengths),
-        _join([part.nodes for part in parts], lengths),
-        _join([part.tags for part in parts], lengths),
+        join_values([part.metas for part in parts], lengths),
+        join_names([part.names for part in parts], lengths),
         hops,
     )
-
-
-def _join(columns: list[Any], lengths: list[int]) -> list[Any] | None:
-    """A column that only some parts have is empty in the others."""
-    if all(column is None for column in columns):
-        return None
-    return [
-        value
-        for column, length in zip(columns, lengths, strict=True)
-        for value in (column if column is not None else [None] * length)
-    ]
-
-
-def _names(codes: U32 | None, names: list[str], indexes: I64) -> list[str | None] | None:
-    if codes is None:
-        return None
-    by_code: list[str | None] = [None, *names]
-    return [by_code[code] for code in codes[indexes].tolist()]
 
 
 def total_at(indexes: NDArray[np.integer], *columns: U32 | None) -> int:

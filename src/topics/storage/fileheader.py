@@ -25,7 +25,7 @@ def checksum(*buffers: Buffer) -> int:
 
 
 # 1 and 2 were formats of versions that no release contained.
-FORMAT = 3
+FORMAT = 4
 _FIXED = struct.Struct("<8sIIQ")
 _DIGEST = struct.Struct("<Q")
 FILE_HEADER_BYTES = _FIXED.size + _DIGEST.size

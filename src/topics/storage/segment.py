@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.core import FIELDS, NamedField
 from topics.storage import fileheader
-from topics.storage.columns import U8, U32, Columns, total_at
+from topics.storage.columns import U8, U32, CodedNames, Columns, total_at
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.filesystem import Buffer, File, Filesystem, replace_file, unload_pages
 
@@ -66,11 +67,8 @@ _DTYPES: dict[str, type[np.generic]] = {
     "data_lens": np.uint32,
     "meta_lens": np.uint32,
     "ts": np.int64,
-    "node_codes": np.uint32,
-    "tag_codes": np.uint32,
     "hops": np.uint8,
-    "tag_order": np.uint32,
-    "tag_starts": np.uint32,
+    **{f"{field.name}_{part}": np.uint32 for field in FIELDS for part in ("codes", "order", "starts")},
 }
 
 
@@ -111,11 +109,13 @@ class SegmentWriter:
             places["meta_lens"] = self._put(columns.meta_lens.tobytes())
         if columns.hops is not None:
             places["hops"] = self._put(columns.hops.tobytes())
-        if columns.node_codes is not None:
-            places["node_codes"] = self._put(columns.node_codes.tobytes())
-            places["nodes"] = self._put(msgspec.msgpack.encode(columns.nodes))
-        if columns.tag_codes is not None:
-            self._put_tags(columns, places)
+        for field, (codes, names) in zip(FIELDS, columns.names, strict=True):
+            if codes is None:
+                continue
+            if field.is_indexed:
+                codes, names = self._put_index(field, codes, names, places)
+            places[f"{field.name}_codes"] = self._put(codes.tobytes())
+            places[f"{field.name}s"] = self._put(msgspec.msgpack.encode(names))
         flags = np.zeros(columns.count, np.uint8)
         if dead is not None:
             flags[dead != 0] = DEAD
@@ -131,19 +131,22 @@ class SegmentWriter:
         self.entries.append(entry)
         return entry
 
-    def _put_tags(self, columns: Columns, places: dict[str, Place]) -> None:
-        """Tags sorted, and for each the indexes of its records: a lookup reads only what it matches."""
-        assert columns.tag_codes is not None
-        order = sorted(range(len(columns.tags)), key=lambda i: columns.tags[i].encode())
+    def _put_index(
+        self, field: NamedField, codes: U32, names: list[str], places: dict[str, Place]
+    ) -> tuple[U32, list[str]]:
+        """For each name, the indexes of its records: a lookup reads only what it matches.
+
+        Returns the codes and the names, which are sorted.
+        """
+        order = sorted(range(len(names)), key=lambda i: names[i].encode())
         recode = np.zeros(len(order) + 1, np.uint32)
         recode[np.array(order, np.int64) + 1] = np.arange(1, len(order) + 1, dtype=np.uint32)
-        codes = recode[columns.tag_codes]
+        codes = recode[codes]
         by_code = np.argsort(codes, kind="stable").astype(np.uint32)
         starts = np.searchsorted(codes[by_code], np.arange(1, len(order) + 2)).astype(np.uint32)
-        places["tag_codes"] = self._put(codes.tobytes())
-        places["tags"] = self._put(msgspec.msgpack.encode([columns.tags[i] for i in order]))
-        places["tag_order"] = self._put(by_code.tobytes())
-        places["tag_starts"] = self._put(starts.tobytes())
+        places[f"{field.name}_order"] = self._put(by_code.tobytes())
+        places[f"{field.name}_starts"] = self._put(starts.tobytes())
+        return codes, [names[i] for i in order]
 
     def write(self, fs: Filesystem, directory: str, number: int) -> None:
         """Temporary file, sync, rename. The caller syncs the directory once for all files of a pass."""
@@ -271,10 +274,12 @@ class Segment:
             self._per_record(entry, "data_lens"),
             self._per_record(entry, "ts"),
             meta_lens=self._if_present(entry, "meta_lens"),
-            node_codes=self._if_present(entry, "node_codes"),
-            nodes=self._names(entry, "nodes"),
-            tag_codes=self._if_present(entry, "tag_codes"),
-            tags=self._names(entry, "tags"),
+            names=tuple(
+                CodedNames(
+                    self._if_present(entry, f"{field.name}_codes"), self._names(entry, f"{field.name}s")
+                )
+                for field in FIELDS
+            ),
             hops=self._if_present(entry, "hops"),
         )
 

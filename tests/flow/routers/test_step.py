@@ -223,7 +223,7 @@ def test_the_server_and_the_topic_bound_it_together(tmp_path: Path, cap_bytes: i
 
 def test_metas_count() -> None:
     metas: list[bytes | None] = [None, b'{"m":1}']
-    rows = Records(np.array([1, 2]), [b"123", b"4"], metas, None, None, None)
+    rows = Records(np.array([1, 2]), [b"123", b"4"], metas, (), None)
     copies = copies_of(rows, with_node=True, with_tag=True, stamp=None)
     assert copies.sizes.tolist() == [3, 8]
     assert copies.write.size == 11

@@ -14,9 +14,7 @@ from topics.core.settings import (
     MAX_IDEMPOTENCY_KEY_BYTES,
     MAX_LIMIT,
     MAX_META_KEYS,
-    MAX_NODE_BYTES,
     MAX_NODES,
-    MAX_TAG_BYTES,
     MAX_WATCH_TOPICS,
     U64_MAX,
 )
@@ -35,18 +33,18 @@ U64: Json = {"minimum": 0, "maximum": U64_MAX}
 LEASE: Json = {"minimum": 0, "description": CLAMPED["lease_ms"]}
 LIMIT: Json = {"minimum": 0, "description": CLAMPED["limit"]}
 NODES: Json = {"items": {"type": "string"}, "maxItems": MAX_NODES}
-NODE: Json = {"minLength": 1, "maxLength": MAX_NODE_BYTES}
+NODE: Json = {"minLength": 1, "maxLength": 128}
 HELD: Json = {"node": NODE, "seqs": {"maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}}}
 # By body and field; lengths are in bytes of UTF-8, so a schema's characters are only an upper bound.
 LIMITS: dict[str, dict[str, Json]] = {
     "RecordBody": {
-        "tag": {"maxLength": MAX_TAG_BYTES},
-        "node": {"maxLength": MAX_NODE_BYTES},
+        "tag": {"maxLength": 256},
+        "node": {"maxLength": 128},
         "meta": {"maxProperties": MAX_META_KEYS},
     },
     "WriteBody": {
         "records": {"minItems": 1, "maxItems": MAX_BATCH_RECORDS},
-        "node": {"maxLength": MAX_NODE_BYTES},
+        "node": {"maxLength": 128},
         "idempotency_key": {"maxLength": MAX_IDEMPOTENCY_KEY_BYTES},
     },
 }

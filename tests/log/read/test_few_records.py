@@ -63,8 +63,7 @@ def test_they_are_what_the_columns_say(
     expected = view.records(np.arange(start, stop))
     assert found is not None
     assert (found.seqs.tolist(), found.seqs.dtype) == (expected.seqs.tolist(), np.int64)
-    assert (found.data, found.metas, found.nodes) == (expected.data, expected.metas, expected.nodes)
-    assert found.tags == expected.tags
+    assert (found.data, found.metas, found.names) == (expected.data, expected.metas, expected.names)
     assert (found.hops is None) == (expected.hops is None)
     assert found.hops is None or found.hops.tolist() == expected.hops.tolist()  # type: ignore[union-attr]
     assert found.size == expected.size == int(view.sizes(start, stop).sum())

@@ -17,7 +17,7 @@ from topics.cli.remote.write import add_input, append
 from topics.client import Refused
 from topics.client.records import Lost, Record
 from topics.client.sync import Topics
-from topics.core import MAX_NODE_BYTES
+from topics.core import FIELDS, NODE_AT
 
 PEEK = 10
 _JOB = ("seq", "deliveries", "deadline", "tag", "data")
@@ -64,7 +64,7 @@ def worker() -> str:
         user = getpass.getuser()
     except (OSError, KeyError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}".encode()[:MAX_NODE_BYTES].decode("utf-8", "ignore")
+    return f"{user}@{socket.gethostname()}".encode()[: FIELDS[NODE_AT].max_bytes].decode("utf-8", "ignore")
 
 
 def _node(arguments: argparse.Namespace) -> str:

@@ -138,7 +138,7 @@ def _records_of(topic: Topic, letters: Records, errors: Mapping[int, str]) -> Wr
         _with_origin(meta, topic.name, deliveries, seq, errors.get(seq))
         for meta, seq in zip(metas, letters.seqs.tolist(), strict=True)
     ]
-    return codec.from_values(letters.data, origins, letters.nodes, letters.tags)
+    return codec.from_values(letters.data, origins, letters.names)
 
 
 def origin_of(meta: bytes | None) -> str | None:
@@ -329,7 +329,7 @@ class Redrive:
 
         letters = part.letters
         metas = None if letters.metas is None else [without_origin(meta) for meta in letters.metas]
-        write = codec.from_values(letters.data, metas, letters.nodes, letters.tags)
+        write = codec.from_values(letters.data, metas, letters.names)
         sync = topic.config.durability == "fsync"
         writes = [(part.target, [write])]
         self._moving.update(seqs)

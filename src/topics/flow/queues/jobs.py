@@ -106,7 +106,7 @@ def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[StoredJ
 def _plain_stretch(run: Run, seqs: Sequence[int]) -> list[StoredJob] | None:
     """Jobs side by side in memory that are nothing but data, which most are: their rows are cut at once."""
     hot, count = run.hot, len(seqs)
-    if hot is None or hot.data_lens is not None or hot.tag_codes is not None:
+    if hot is None or hot.data_lens is not None or hot.tags is not None:
         return None
     first = seqs[0] - run.base
     if seqs[-1] - seqs[0] + 1 != count:
@@ -151,11 +151,10 @@ class _RunReader:
         if hot is not None:
             self._columns = hot
             self._ts_at = hot.ts_at
-            self._tags = hot.tag_names.names
         else:
             columns = self._columns = topic.store.columns(run)
             self._ts_at = lambda index: int(columns.ts[index])
-            self._tags = columns.tags
+        self._tags = self._columns.tags
 
     def job(self, seq: int) -> StoredJob:
         index = seq - self.run.base
@@ -169,6 +168,7 @@ class _RunReader:
             meta_len = 0 if columns.meta_lens is None else int(columns.meta_lens[index])
             data_end = end - len(END) - (meta_len + len(META_KEY) if meta_len else 0)
             begin = data_end - int(data_lens[index]) - len(DATA_KEY)
-        if columns.tag_codes is not None and columns.tag_codes[index]:
-            head += TAG % _encode(self._tags[columns.tag_codes[index] - 1])
+        tags = self._tags
+        if tags is not None and tags.codes is not None and (code := tags.codes[index]):
+            head += TAG % _encode(tags.names[code - 1])
         return StoredJob(seq, head, bytes(columns.rows[begin : end - 1]))

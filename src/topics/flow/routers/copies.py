@@ -11,7 +11,7 @@ import numpy as np
 
 from topics import codec
 from topics.codec import Write
-from topics.core import MAX_META_KEYS, ApiError
+from topics.core import MAX_META_KEYS, NODE_AT, TAG_AT, ApiError, names_of
 from topics.flow.routers.definitions import COPIES, GONE, HOLE_INSIDE, CarriedRows, CopyPlan, Router, Stamp
 from topics.log import Engine, Op, Run, Topic, enforce_caps, expire, surviving_damage
 from topics.log.remove import ledger
@@ -28,7 +28,7 @@ _encode = msgspec.json.encode
 
 def carry(rows: Records) -> CarriedRows:
     hops = None if rows.hops is None else rows.hops.tobytes()
-    return CarriedRows(rows.seqs.tobytes(), rows.data, rows.metas, rows.nodes, rows.tags, hops)
+    return CarriedRows(rows.seqs.tobytes(), rows.data, rows.metas, rows.names, hops)
 
 
 def carried_rows(carried: CarriedRows) -> Records:
@@ -36,8 +36,7 @@ def carried_rows(carried: CarriedRows) -> Records:
         np.frombuffer(carried.seqs, np.int64),
         carried.data,
         carried.metas,
-        carried.nodes,
-        carried.tags,
+        carried.names,
         None if carried.hops is None else np.frombuffer(carried.hops, np.uint8),
     )
 
@@ -58,9 +57,10 @@ def copies_of(rows: Records, *, with_node: bool, with_tag: bool, stamp: Stamp | 
     if stamp is not None:
         old: list[bytes | None] = [None] * len(rows) if metas is None else metas
         metas = [stamped(meta, stamp, seq) for meta, seq in zip(old, rows.seqs.tolist(), strict=True)]
-    write = codec.from_values(
-        rows.data, metas, rows.nodes if with_node else None, rows.tags if with_tag else None
-    )
+    left_out = {NODE_AT} if not with_node else set()
+    left_out |= {TAG_AT} if not with_tag else set()
+    names = names_of([None if at in left_out else column for at, column in enumerate(rows.names)])
+    write = codec.from_values(rows.data, metas, names)
     hops = bytes([1]) * len(rows) if rows.hops is None else (rows.hops + np.uint8(1)).tobytes()
     return Copies(write, hops, sizes_of(rows.data, metas))
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from sortedcontainers import SortedDict
 
-from topics.core import ApiError, invalid, require_topic_name
+from topics.core import ApiError, NameColumns, invalid, require_topic_name
 from topics.log import TagMatch, Topic
 from topics.storage import I64
 
@@ -272,8 +272,7 @@ class CarriedRows(msgspec.Struct, array_like=True, gc=False):
     seqs: bytes
     data: list[bytes]
     metas: list[bytes | None] | None
-    nodes: list[str | None] | None
-    tags: list[str | None] | None
+    names: NameColumns
     hops: bytes | None
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
 from topics.codec import Write
-from topics.core import ApiError
+from topics.core import FIELDS, ApiError
 from topics.flow.large_appends import LARGE_RECORDS
 from topics.flow.stages.spool import PartMissing, SpoolFile, digest_of, read_spooled, write_spooled
 from topics.log.write.arrow_batch import (
@@ -31,7 +31,9 @@ DIGEST_MODULUS = 1 << 64
 # Rows that are hashed at a time: other threads get their turn in between.
 _DIGEST_ROWS = 4096
 _ABOUT_KEY = b"topics"
-_SCHEMA = pa.schema([(name, pa.string()) for name in ("topic", "node", "tag", "data", "meta")])
+_NAMES = [field.name for field in reversed(FIELDS)]
+_COLUMNS = ("topic", *_NAMES, "data", "meta")
+_SCHEMA = pa.schema([(name, pa.string()) for name in _COLUMNS])
 
 
 class About(msgspec.Struct, gc=False):
@@ -206,8 +208,8 @@ class Parts:
 
 
 def _as_written(rows: pa.RecordBatch) -> Write:
-    data, metas, nodes, tags = (rows.column(name) for name in ("data", "meta", "node", "tag"))
-    return write_of(Cells(data, _unless_empty(metas), _unless_empty(nodes), _unless_empty(tags)))
+    metas, *names = (_unless_empty(rows.column(name)) for name in ("meta", *reversed(_NAMES)))
+    return write_of(Cells(rows.column("data"), metas, names))
 
 
 def _topics_of(batch: pa.RecordBatch, default_topic: str | None) -> tuple[list[str | None], np.ndarray]:
@@ -245,7 +247,7 @@ def _normalised(batch: pa.RecordBatch, default_topic: str | None) -> pa.RecordBa
         topics = missing
     if default_topic is not None:
         topics = topics.fill_null(pa.scalar(default_topic, pa.string()))
-    columns = (topics, cells.nodes, cells.tags, cells.data, cells.metas)
+    columns = (topics, *reversed(cells.names), cells.data, cells.metas)
     return pa.RecordBatch.from_arrays([missing if c is None else c for c in columns], schema=_SCHEMA)
 
 

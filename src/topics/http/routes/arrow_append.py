@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from topics.core import ApiError, OutcomeUnknown, UnknownFields, invalid
+from topics.core import FIELDS, ApiError, OutcomeUnknown, UnknownFields, invalid
 from topics.flow.large_appends import append_large, is_large
 from topics.http.admission.auth import WRITE
 from topics.http.exchange import Exchange
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Decoding more than this would hold up all other requests, so it is left to a thread.
 INLINE_BYTES = 256 * 1024
 INLINE_BATCHES = 64
-COLUMNS = ("data", "tag", "node", "meta")
+COLUMNS = ("data", *(field.name for field in FIELDS), "meta")
 
 
 class BulkAppendRoutes:

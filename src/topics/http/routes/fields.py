@@ -13,11 +13,12 @@ from typing import Any, Protocol, TypeVar
 from msgspec import UNSET, UnsetType
 
 from topics.core import (
+    FIELDS,
     LEASE_MS_RANGE,
     MAX_CLAIM,
-    MAX_NODE_BYTES,
     MAX_NODES,
     MAX_SEQ,
+    NODE_AT,
     U64_MAX,
     ApiError,
     invalid,
@@ -58,8 +59,8 @@ def lease_length(lease_ms: int) -> int:
 
 def check_node(node: str) -> None:
     """The name under which a worker holds its jobs."""
-    if not 1 <= len(node.encode("utf-8", "replace")) <= MAX_NODE_BYTES:
-        raise invalid(f"node must be 1 to {MAX_NODE_BYTES} bytes")
+    if not 1 <= len(node.encode("utf-8", "replace")) <= FIELDS[NODE_AT].max_bytes:
+        raise invalid(f"node must be 1 to {FIELDS[NODE_AT].max_bytes} bytes")
 
 
 def node_set(node: str | list[str] | None) -> frozenset[str] | None:

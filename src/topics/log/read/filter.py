@@ -55,11 +55,11 @@ def survivors(run: Run, columns: Columns, start: int, stop: int, nodes: frozense
         wanted = np.arange(start, stop)
     else:
         wanted = np.flatnonzero(np.frombuffer(run.dead, np.uint8)[start:stop] == 0) + start
-    node_codes = columns.node_codes
-    if nodes and node_codes is not None:
-        own = [code for code, name in enumerate(columns.nodes, 1) if name in nodes]
+    codes, names = columns.nodes
+    if nodes and codes is not None:
+        own = [code for code, name in enumerate(names, 1) if name in nodes]
         if own:
-            wanted = wanted[~np.isin(node_codes[wanted], own)]
+            wanted = wanted[~np.isin(codes[wanted], own)]
     return wanted
 
 
@@ -90,10 +90,10 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 def _tagged(columns: Columns, indexes: I64, match: TagMatch) -> np.ndarray:
-    if columns.tag_codes is None:
+    codes, names = columns.tags
+    if codes is None:
         return np.zeros(len(indexes), np.bool_)
-    codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
-    return np.isin(columns.tag_codes[indexes], codes)
+    return np.isin(codes[indexes], [code for code, tag in enumerate(names, 1) if match.matches(tag)])
 
 
 EVERYTHING = Choice()

@@ -144,7 +144,7 @@ class _PageWalk:
         hot = run.hot
         if (
             hot is not None
-            and (self.nodes is None or hot.node_codes is None)
+            and (self.nodes is None or not hot.has_nodes)
             and (self.shape is STORED or self.shape.is_stored(hot))
         ):
             if run.dead is not None:

@@ -4,12 +4,11 @@ The stored row is what most readers want, so the common case is a slice. Adding 
 `meta` or `data`, cuts and joins the stored bytes at positions that follow from the side columns.
 """
 
-from array import array
-
 import msgspec
 import numpy as np
 
 from topics import codec
+from topics.core import names_of
 from topics.log.packing import PackedEnds
 from topics.log.run import HotColumns, Run
 from topics.storage import DATA_KEY, END, META_KEY, TAG, Columns, Records
@@ -26,11 +25,8 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 
     def is_stored(self, columns: HotColumns | Columns) -> bool:
         """True when the stored rows of this run already have the wanted shape."""
-        return (
-            self.data
-            and not (self.tags and columns.tag_codes is not None)
-            and (self.meta or columns.meta_lens is None)
-        )
+        has_tags = self.tags and columns.tags is not None and columns.tags.codes is not None
+        return self.data and not has_tags and (self.meta or columns.meta_lens is None)
 
 
 STORED = Shape()
@@ -77,14 +73,14 @@ def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]
     first, last = int(indexes[0]), int(indexes[-1])
     data_ends = columns.data_ends(first, last + 1)[indexes - first]
     data_begins = data_ends - columns.data_lens_between(first, last + 1)[indexes - first]
-    tag_codes = columns.tag_codes[indexes].tolist() if shape.tags and columns.tag_codes is not None else None
+    tags = columns.tags.at(indexes) if shape.tags else None
     parts: list[bytes] = []
     for at, (begin, data_begin, data_end, end) in enumerate(
         zip(begins.tolist(), data_begins.tolist(), data_ends.tolist(), ends.tolist(), strict=True)
     ):
         line = bytes(rows[begin : data_begin - len(DATA_KEY)])
-        if tag_codes is not None and tag_codes[at]:
-            line += TAG % _encode(columns.tags[tag_codes[at] - 1])
+        if tags is not None and (tag := tags[at]) is not None:
+            line += TAG % _encode(tag)
         if shape.data:
             line += bytes(rows[data_begin - len(DATA_KEY) : data_end])
         else:
@@ -125,11 +121,6 @@ def few_records(run: Run, start: int, stop: int, max_bytes: int) -> Records | No
         np.arange(hot.base + start, hot.base + stop),
         data,
         None if hot.meta_lens is None else metas,
-        _names(hot.node_codes, hot.node_names.names, start, stop),
-        _names(hot.tag_codes, hot.tag_names.names, start, stop),
+        names_of([names.between(start, stop) for names in hot.names]),
         None if hot.hops is None else np.frombuffer(hot.hops[start:stop], np.uint8),
     )
-
-
-def _names(codes: "array[int] | None", names: list[str], start: int, stop: int) -> list[str | None] | None:
-    return None if codes is None else [names[code - 1] if code else None for code in codes[start:stop]]

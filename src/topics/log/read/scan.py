@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from topics.core import topic_not_found
+from topics.core import FIELDS, topic_not_found
 from topics.log.engine import Engine
 from topics.log.read.filter import Choice, TagMatch
 from topics.log.read.tombstone import Tombstone, locate
@@ -20,7 +20,7 @@ from topics.log.topic import Topic
 from topics.storage import Columns
 from topics.storage.arrow_columns import record_batch, schema
 
-COLUMN_NAMES = ("seq", "ts", "node", "tag", "data", "meta")
+COLUMN_NAMES = ("seq", "ts", *(field.name for field in reversed(FIELDS)), "data", "meta")
 # What one step examines at most: a few milliseconds of work, and batches large enough to be worth their head.
 STEP_RECORDS = 32_768
 STEP_BYTES = 8 * 1024 * 1024

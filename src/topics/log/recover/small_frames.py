@@ -45,7 +45,7 @@ SmallFrames: TypeAlias = JoinedFrames | FrameStretch
 
 def decode_rows(small: SmallFrames) -> StoredRows:
     text, lengths = small.parts()
-    return StoredRows.plain(text, lengths, small.first_seq, small.times()[0][1])
+    return StoredRows(text, lengths, small.first_seq, small.times()[0][1])
 
 
 def rows_of(frame: Frame) -> StoredRows:

@@ -196,7 +196,7 @@ class Search:
         runs = [run for run in self._topic.runs[:-1] if run.hot is not None and run.base < self.wanted.limit]
         for at in range(0, len(runs), STEP_HOT_RUNS):
             for run in runs[at : at + STEP_HOT_RUNS]:
-                if run.hot is not None and run.hot.tag_codes is not None and run.live_count:
+                if run.hot is not None and run.hot.tags is not None and run.live_count:
                     question = Question.about(self._topic, run, self.wanted.limit)
                     self._answers[run] = question, look_in_memory(self._topic, run, self.wanted)
             yield
@@ -228,8 +228,8 @@ def look_in_memory(topic: Topic, run: Run, wanted: DeleteQuery) -> Found:
 
 def matches_many(topic: Topic, match: TagMatch, many: int) -> bool:
     """Return whether a lookup in memory takes long: `many` names to compare, or as many records found."""
-    tagged = [run.hot for run in topic.runs if run.hot is not None and run.hot.tag_codes is not None]
-    if match.is_prefix and sum(len(hot.tag_names.names) for hot in tagged) >= many:
+    tagged = [run.hot for run in topic.runs if run.hot is not None and run.hot.tags is not None]
+    if match.is_prefix and sum(len(hot.tags.names) for hot in tagged if hot.tags is not None) >= many:
         return True
     found = 0
     for hot in tagged:
@@ -242,12 +242,13 @@ def matches_many(topic: Topic, match: TagMatch, many: int) -> bool:
 
 def _carrying(hot: HotColumns, match: TagMatch) -> np.ndarray | None:
     """Return for each record whether its tag matches; None if no tag of the run does."""
-    codes = [] if hot.tag_codes is None else _codes(hot.tag_names, match)
-    if hot.tag_codes is None or not codes:
+    tags = hot.tags
+    codes = [] if tags is None else _codes(tags, match)
+    if tags is None or tags.codes is None or not codes:
         return None
-    matching = np.zeros(len(hot.tag_names.names) + 1, np.bool_)
+    matching = np.zeros(len(tags.names) + 1, np.bool_)
     matching[codes] = True
-    column: U32 = np.frombuffer(hot.tag_codes, hot.tag_codes.typecode)
+    column: U32 = np.frombuffer(tags.codes, tags.codes.typecode)
     carrying: np.ndarray = column == codes[0] if len(codes) == 1 else matching[column]
     return carrying
 

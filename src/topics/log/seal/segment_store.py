@@ -70,7 +70,7 @@ class ReadCache:
 
     def add(self, run: Run, columns: Columns, segment: Segment, entry: RunEntry) -> None:
         first, stop = segment.span(entry)
-        size = stop - first + _NAME_BYTES * (len(columns.tags) + len(columns.nodes))
+        size = stop - first + _NAME_BYTES * sum(len(names) for _, names in columns.names)
         self._views[run.topic_id, run.base] = _View(run, columns, segment, entry, size)
         self.bytes += size
         while len(self._views) > MAX_RUNS or (self.bytes > MAX_BYTES and len(self._views) > MIN_RUNS):

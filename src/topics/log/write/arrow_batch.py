@@ -5,7 +5,7 @@ once: decoded together they must give as many values, each exactly as long as it
 pass as two values or lean on its neighbour.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +18,18 @@ from msgspec import Raw
 from topics import codec
 from topics.codec import MANY_KEYS_BYTES, Write, check_meta_keys
 from topics.core import (
+    FIELDS,
     MAX_BULK_RECORDS,
     MAX_META_BYTES,
-    MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
-    MAX_TAG_BYTES,
     ApiError,
     invalid,
+    names_of,
 )
 from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
 
 # The columns that are read; any other is passed over.
-_TEXTS = ("topic", "node", "tag", "data", "meta")
+_TEXTS = ("topic", *(field.name for field in FIELDS), "data", "meta")
 _SPACE = " \n\t\r"
 # Cells are checked, or rendered, this many at a time, or so many bytes: the joined text then stays in the
 # processor's cache, and other threads get their turn in between.
@@ -56,8 +56,8 @@ class Cells:
 
     data: pa.Array
     metas: pa.Array | None
-    nodes: pa.Array | None
-    tags: pa.Array | None
+    # One for each of `FIELDS`.
+    names: Sequence[pa.Array | None]
 
 
 def read_stream(body: bytes, max_bytes: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -131,9 +131,8 @@ def check_batch(batch: pa.RecordBatch) -> Write:
 def write_of(cells: Cells) -> Write:
     """The records of checked columns, ready to be appended."""
     metas = None if cells.metas is None else pc.cast(cells.metas, pa.binary()).to_pylist()
-    nodes = None if cells.nodes is None else _names(cells.nodes)
-    tags = None if cells.tags is None else _names(cells.tags)
-    write = codec.from_columns(_buffer(cells.data), _offsets(cells.data), metas, nodes, tags, checked=True)
+    names = names_of([None if column is None else _names(column) for column in cells.names])
+    write = codec.from_columns(_buffer(cells.data), _offsets(cells.data), metas, names, checked=True)
     assert write is not None
     return write
 
@@ -145,11 +144,10 @@ def check_cells(batch: pa.RecordBatch) -> Cells:
     data = text_column(batch, "data")
     if data is None or data.null_count:
         raise invalid("data is required in every row (a JSON null is the text null)")
-    tags = text_column(batch, "tag")
-    nodes = text_column(batch, "node")
+    names = [text_column(batch, field.name) for field in FIELDS]
     metas = text_column(batch, "meta")
-    _check_lengths(tags, "tag", MAX_TAG_BYTES)
-    _check_lengths(nodes, "node", MAX_NODE_BYTES)
+    for field, column in zip(FIELDS, names, strict=True):
+        _check_lengths(column, field.name, field.max_bytes)
     if metas is not None:
         metas = _check_metas(metas)
     data = compact(data, "data")
@@ -161,7 +159,7 @@ def check_cells(batch: pa.RecordBatch) -> Cells:
         raise ApiError(
             "record_too_large", f"row {row}: data and meta together exceed {MAX_RECORD_BYTES} bytes"
         )
-    return Cells(data, metas, nodes, tags)
+    return Cells(data, metas, names)
 
 
 def text_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -226,7 +224,7 @@ def piece_bounds(cells: pa.Array) -> Iterator[tuple[int, int]]:
 
 def _are_values(cells: pa.Array) -> bool:
     """Whether each cell is one JSON value without insignificant white space."""
-    write = codec.from_columns(_buffer(cells), _offsets(cells), None, None, None, checked=False)
+    write = codec.from_columns(_buffer(cells), _offsets(cells), None, (), checked=False)
     return write is not None
 
 
