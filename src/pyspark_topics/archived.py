@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError, PipelineFailed
 from pyspark_topics.loss import RECREATED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, StreamOffset, TopicView
@@ -27,8 +26,9 @@ from pyspark_topics.partitions import ArchivedRange, ScanFilter, SeqRange
 from pyspark_topics.pipelines.delta_table import location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.object_store import unknown_options
-from pyspark_topics.pipelines.parquet import DataFile, TableRange, may_hold
-from pyspark_topics.rows import LOSS_COLUMNS, TIMESTAMP, ReadSchema
+from pyspark_topics.pipelines.parquet import DataFile, TableRange, in_time, may_hold
+from pyspark_topics.rows import LOSS_COLUMNS, ReadSchema
+from pyspark_topics.servers import TopicsClient
 from topics.client import Refused
 
 # Above every seq: a life of a topic that is over has nothing in the log.
@@ -121,9 +121,7 @@ class ArchiveReader:
         first, last = wanted.start.seq + 1, wanted.to_seq
         for begin, end, reason in wanted.archived_range.gaps:
             if begin <= last and end >= first:
-                row = self.loss.announce(wanted.topic, max(begin, first), min(end, last), reason)
-                if row is not None:
-                    yield row
+                yield from self.loss.announce(wanted.topic, max(begin, first), min(end, last), reason)
         for low, high, name in wanted.archived_range.files:
             if low <= last and high >= first:
                 stretch = TableRange(where, (name,), wanted.topic, wanted.epoch, first, last)
@@ -131,32 +129,24 @@ class ArchiveReader:
 
     def _rows(self, topic: str, stretch: TableRange) -> Iterator[pa.RecordBatch]:
         columns = self.schema.stored
-        needed = dict.fromkeys([*columns, "seq", *(["node", "tag", "ts"] if self._is_filtered else [])])
+        is_filtered = self.filter != ScanFilter()
+        needed = dict.fromkeys([*columns, "seq", *(["node", "tag", "ts"] if is_filtered else [])])
         for part in stretch.parts(list(needed), _chosen(self.filter)):
             for batch in part.sort_by("seq").select(columns).to_batches():
                 found = dict(zip(batch.schema.names, batch.columns, strict=True))
                 yield self.schema.records(topic, batch.num_rows, found)
 
-    @property
-    def _is_filtered(self) -> bool:
-        return self.filter != ScanFilter()
 
-
-def _chosen(wanted: ScanFilter) -> ds.Expression | None:
-    """The filter as an expression of Arrow, with the server's rules."""
-    found = [~ds.field("node").isin(list(wanted.nodes)) | ds.field("node").is_null()] if wanted.nodes else []
+def _chosen(wanted: ScanFilter) -> ds.Expression:
+    """Return the filter as an expression of Arrow, with the server's rules."""
+    found = in_time(wanted.since_ts, wanted.until_ts)
+    if wanted.nodes:
+        found &= ~ds.field("node").isin(list(wanted.nodes)) | ds.field("node").is_null()
     tag = wanted.tag[2] if isinstance(wanted.tag, list) else wanted.tag
     if tag is not None:
         tags = ds.field("tag")
-        found.append(pc.starts_with(tags, tag[:-1]) if tag.endswith("*") else tags == tag)
-    if wanted.since_ts is not None:
-        found.append(ds.field("ts") >= pa.scalar(wanted.since_ts * 1000, TIMESTAMP))
-    if wanted.until_ts is not None:
-        found.append(ds.field("ts") < pa.scalar(wanted.until_ts * 1000, TIMESTAMP))
-    together = None
-    for one in found:
-        together = one if together is None else together & one
-    return together
+        found &= pc.starts_with(tags, tag[:-1]) if tag.endswith("*") else tags == tag
+    return found
 
 
 @dataclass
@@ -190,8 +180,8 @@ class UnionReader:
             if batch.num_rows == 1 and batch.column("gap_from")[0].is_valid:
                 gap = batch.select(["gap_from", "gap_to", "reason"]).to_pylist()[0]
                 if (gap["gap_from"], gap["gap_to"]) == unread:
-                    row, unread = self.loss.announce(wanted.topic, **gap), None
-                    yield from () if row is None else (row,)
+                    unread = None
+                    yield from self.loss.announce(wanted.topic, **gap)
                     continue
                 yield from self._lost(wanted, at, **gap)
                 at = max(at, gap["gap_to"])
@@ -206,17 +196,15 @@ class UnionReader:
         seqs = batch.column("seq").to_numpy()
         before = np.concatenate(([at], seqs[:-1]))
         begin = 0
+        batch = batch.select(list(self.schema.names))
         for row in np.flatnonzero(seqs - before > 1).tolist():
             found = list(self._passed(wanted, int(before[row]) + 1, int(seqs[row]) - 1))
             if found:
-                yield from self._told(batch.slice(begin, row - begin))
+                if row > begin:
+                    yield batch.slice(begin, row - begin)
                 yield from found
                 begin = row
-        yield from self._told(batch.slice(begin))
-
-    def _told(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if batch.num_rows:
-            yield batch.select(list(self.schema.names))
+        yield batch.slice(begin)
 
     def _passed(self, wanted: SeqRange, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Seqs that the log did not mention: deleted, left out by a filter, or trimmed since the plan.
@@ -245,9 +233,7 @@ class UnionReader:
         yield from self._passed(wanted, at + 1, gap_from - 1)
         yield from self._stored(wanted, gap_from, last)
         if last < gap_to or gap_from > gap_to or reason == RECREATED:
-            row = self.loss.announce(wanted.topic, last + 1, gap_to, reason)
-            if row is not None:
-                yield row
+            yield from self.loss.announce(wanted.topic, last + 1, gap_to, reason)
 
     def _stored(self, wanted: SeqRange, first: int, last: int) -> Iterator[pa.RecordBatch]:
         if first > last:

@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG
 from pyspark_topics.offsets import ORIGIN, StreamOffset
 from pyspark_topics.options import ServerOptions, parse_read, source_options
 from pyspark_topics.partitions import SeqRange
 from pyspark_topics.payload import MALFORMED, parse_data
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.subscription import subscribed
 from topics.core.names import is_topic_name
 from topics.core.record_fields import FIELDS

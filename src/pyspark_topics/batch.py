@@ -10,13 +10,13 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError, did_you_mean
 from pyspark_topics.offsets import Offsets, StreamOffset, TopicView
 from pyspark_topics.options import SourceOptions
 from pyspark_topics.partition_reader import read_task
 from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
 from pyspark_topics.rows import ReadSchema
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.subscription import end_of, start_of, subscribed
 
 # Filters that say where values begin, and those that say where they end.

@@ -7,7 +7,7 @@ A route that reads a derived topic recognises such records and passes them on as
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,13 +26,12 @@ class LossPolicy:
     mode: str
     schema: ReadSchema
 
-    def announce(self, topic: str, gap_from: int, gap_to: int, reason: str) -> pa.RecordBatch | None:
-        """The row to deliver in place of the lost range, if any."""
+    def announce(self, topic: str, gap_from: int, gap_to: int, reason: str) -> Iterator[pa.RecordBatch]:
+        """Yield the row to deliver in place of the lost range, if any."""
         if self.mode == "fail":
             raise LossRefused(topic, gap_from, gap_to, reason)
-        if self.mode == "ignore" or not self.schema.has_loss_rows:
-            return None
-        return self.schema.tombstone(topic, gap_from, gap_to, reason)
+        if self.mode == "rows" and "gap_from" in self.schema.names:
+            yield self.schema.tombstone(topic, gap_from, gap_to, reason)
 
 
 TOMBSTONE_TAG = "tombstone"

@@ -13,7 +13,6 @@ from pyspark.sql.streaming import datasource
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import (
     ELSEWHERE,
@@ -34,6 +33,7 @@ from pyspark_topics.options import ServerOptions, SourceOptions
 from pyspark_topics.partition_reader import read_task
 from pyspark_topics.partitions import ScanFilter, SealedFiles, TaskPartition, plan, ranges_between
 from pyspark_topics.rows import ReadSchema
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.subscription import start_of, start_of_missing, subscribed
 from topics.client import Refused, Unreachable
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
-from pyspark_topics.client import PATIENCE_S, Client, TopicsClient
+from pyspark_topics.client import PATIENCE_S, Client
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
-from pyspark_topics.servers import Servers
+from pyspark_topics.servers import Servers, TopicsClient
 from topics.core.names import is_topic_name
 
 # Spark hands these to a sink along with its own options.

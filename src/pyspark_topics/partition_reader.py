@@ -14,12 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_topics.client import ScanFile, TopicsClient
+from pyspark_topics.client import ScanFile
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, StreamOffset
 from pyspark_topics.options import SourceOptions
 from pyspark_topics.partitions import Pin, ScanFilter, SeqRange, TaskPartition
 from pyspark_topics.rows import ReadSchema
+from pyspark_topics.servers import TopicsClient
 from topics.client import Refused, TopicsError, Unreachable
 
 RENEWAL_PATIENCE_S = 1.0
@@ -229,9 +230,7 @@ class ScanReader:
     ) -> Iterator[pa.RecordBatch]:
         """Of an earlier life the server says that it is over, and the reader may know how far it went."""
         if reason == RECREATED and wanted.unread is not None:
-            row = self.loss.announce(wanted.topic, *wanted.unread, reason)
-            if row is not None:
-                yield row
+            yield from self.loss.announce(wanted.topic, *wanted.unread, reason)
             if gap_from > gap_to:  # nothing of the new life is lost, and all is said
                 cursor.move(gap_to)
                 return
@@ -244,10 +243,8 @@ class ScanReader:
         self, wanted: SeqRange, cursor: _Cursor, gap_from: int, gap_to: int, reason: str
     ) -> Iterator[pa.RecordBatch]:
         gap_to = min(gap_to, wanted.to_seq)
-        row = self.loss.announce(wanted.topic, gap_from, gap_to, reason)
         cursor.move(gap_to)
-        if row is not None:
-            yield row
+        yield from self.loss.announce(wanted.topic, gap_from, gap_to, reason)
 
 
 def scan_head(client: TopicsClient, topic: str) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, StreamOffset, TopicView
 from pyspark_topics.options import SourceOptions
+from pyspark_topics.servers import TopicsClient
 from topics.client import Refused, TopicsError
 
 # A task costs tens of milliseconds: below this many records another one does not pay.

@@ -105,10 +105,6 @@ class ReadSchema:
         """Columns to take from a file: the wanted ones, and one in any case, to know how many rows it has."""
         return [name for name in SCANNED if name in self._needed] or ["seq"]
 
-    @property
-    def has_loss_rows(self) -> bool:
-        return "gap_from" in self.names
-
     def records(self, topic: str, count: int, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
         arrays = [self._column(name, topic, count, columns) for name in self.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)

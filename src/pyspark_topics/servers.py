@@ -10,54 +10,32 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future, wait
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from pyspark_topics.client import Client, TopicsClient
+from pyspark_topics.client import Client, TopicRequests
 from pyspark_topics.errors import OptionError
 from topics.client import Refused, TopicsError, Unreachable
-from topics.client.wire.session import Json
+from topics.client.wire.session import TRANSIENT, Json
 from topics.core.names import is_topic_name
 
 # A server that takes longer is busy with something else, or its machine has vanished.
 LATE_S = 2.0
-# Answers that mean "later": too much at once, starting or stopping.
-_TRANSIENT = (429, 503)
 Question = Callable[[], Any]
 
 
-@dataclass
-class _Asked:
-    """One question under way. Daemon threads: one that hangs must not keep a program alive."""
-
-    question: Question
-    answer: Any = None
-    error: Exception | None = None
-    done: threading.Event = field(default_factory=threading.Event)
-
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="topics-look", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self.answer = self.question()
-        except Exception as error:  # raised where the answer is wanted
-            self.error = error
-        self.done.set()
-
-
-@dataclass
 class ServerProbe:
     """Questions to servers by their address, at most one to each at a time."""
 
-    _under_way: dict[str, _Asked] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._under_way: dict[str, Future[Any]] = {}
 
     def is_asking(self, url: str) -> bool:
-        return url in self._under_way and not self._under_way[url].done.is_set()
+        return url in self._under_way and not self._under_way[url].done()
 
     def ask(
         self, questions: Mapping[str, Question], *, patient: bool
@@ -66,27 +44,43 @@ class ServerProbe:
         asked = {}
         for url, question in questions.items():
             if patient or not self.is_asking(url):
-                asked[url] = self._under_way[url] = _Asked(question)
-                asked[url].start()
-        deadline = None if patient else time.monotonic() + LATE_S
-        answers, silent = {}, dict.fromkeys(questions.keys() - asked.keys(), "still no answer")
+                asked[url] = self._under_way[url] = _started(question)
+        silent = dict.fromkeys(questions.keys() - asked.keys(), "still no answer")
+        late = wait(asked.values(), None if patient else LATE_S).not_done
+        answers = {}
         for url, one in asked.items():
-            if not one.done.wait(None if deadline is None else max(deadline - time.monotonic(), 0)):
+            if one in late:
                 silent[url] = f"no answer within {LATE_S:.0f} s"
-            elif one.error is None:
-                answers[url] = one.answer
-            elif patient or not _is_silence(one.error):
-                raise _at(url, one.error)
+                continue
+            error = one.exception()
+            if error is None:
+                answers[url] = one.result()
+            elif patient or not _is_silence(error):
+                raise _at(url, error)
             else:
-                silent[url] = str(one.error)
+                silent[url] = str(error)
         return answers, silent
 
 
-def _is_silence(error: Exception) -> bool:
-    return isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status in _TRANSIENT)
+def _started(question: Question) -> "Future[Any]":
+    """Ask on a daemon thread: a question that hangs must not keep a program alive."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(question())
+        except Exception as error:  # raised where the answer is wanted
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="topics-look", daemon=True).start()
+    return future
 
 
-def _at(url: str, error: Exception) -> Exception:
+def _is_silence(error: BaseException) -> bool:
+    return isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status in TRANSIENT)
+
+
+def _at(url: str, error: BaseException) -> BaseException:
     """Add the address of the server to an error."""
     if isinstance(error, Refused):
         return Refused(error.status, error.code, f"{error.message} (at {url})", error.detail)
@@ -103,7 +97,7 @@ _ROW = re.compile(r"row (\d+): (.*)", re.DOTALL)
 _AT = " "
 
 
-class Servers(TopicsClient):
+class Servers(TopicRequests):
     """Not for several threads at once. Pickles as its addresses, and where topics are."""
 
     def __init__(self, urls: Iterable[str], api_key: str | None, *, patience_s: float) -> None:
@@ -114,22 +108,16 @@ class Servers(TopicsClient):
         self._checked = -CHECK_EVERY_S
         # Servers that did not answer the last look, and why.
         self.silent: dict[str, str] = {}
-        self._forget()
-
-    def _client(self, url: str, patience_s: float) -> Client:
-        return Client(url, self._key, patience_s=patience_s)
-
-    def _forget(self) -> None:
         self._probe = ServerProbe()
         # For looks that wait for nobody; of their own, because one may still be under way.
         self._quick = {url: self._client(url, 0.0) for url in self._clients}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_probe", "_quick")}
+    def _client(self, url: str, patience_s: float) -> Client:
+        return Client(url, self._key, patience_s=patience_s)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
+    def __reduce__(self) -> tuple[Any, ...]:
+        connect = partial(type(self), patience_s=self._patience_s)
+        return connect, (tuple(self._clients), self._key), {"_homes": self._homes, "_checked": self._checked}
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -236,7 +224,7 @@ class Servers(TopicsClient):
         placed = []
         for url, (stream, rows) in self._shared_out(arrow_stream, topic).items():
             try:
-                self._clients[url].put_part(stage, part, stream, topic)
+                self._clients[url].stage_part(stage, part, stream, topic)
             except Refused as refusal:
                 raise _of_whole(refusal, rows) from None
             placed.append(f"{url}{_AT}{part}")
@@ -288,6 +276,10 @@ class Servers(TopicsClient):
     def purge(self, purge_id: str) -> Json:
         ids: dict[str, str] = json.loads(purge_id)
         return _together({url: self._clients[url].purge(one) for url, one in ids.items()})
+
+
+# One server or several: a request about a topic goes to the server that has it.
+TopicsClient: TypeAlias = Client | Servers
 
 
 def _states(client: Client, names: list[str] | None) -> list[Json]:

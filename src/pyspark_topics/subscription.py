@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Bound, StreamOffset, TopicView
 from pyspark_topics.options import SourceOptions
+from pyspark_topics.servers import TopicsClient
 
 
 def subscribed(

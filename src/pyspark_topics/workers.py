@@ -38,7 +38,7 @@ def _folders(environment: Mapping[str, str]) -> Iterator[Path]:
     if cache:
         yield Path(cache) / "topics"
     # Fresh, because a name that others can guess in a shared folder is a name they can take first.
-    yield Path(tempfile.mkdtemp(prefix="topics-"))
+    yield Path(tempfile.mkdtemp(prefix="topics-", dir=environment.get("TMPDIR")))
 
 
 def quoted(path: str) -> str:

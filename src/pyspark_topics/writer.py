@@ -25,10 +25,10 @@ from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
 from pyspark_topics.bad_records import IS_NULL, BadRecords, wrong
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import BadRow, BatchTooLarge, NotRepeatable, OptionError
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.rows import SinkRows
+from pyspark_topics.servers import TopicsClient
 from topics.client import Refused, TopicsError
 
 # Parts of about this size: far below the server's limit for a body, large enough not to count.

@@ -24,7 +24,9 @@ from pyspark_topics.pipelines.archive import Target, write_task
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import PLAIN
 from pyspark_topics.rows import ReadSchema, spark_schema
+from tests.spark.pipelines.lakes import forget_gaps
 from tests.spark.server import Server
+from tests.spark.wiretap import Wiretap
 
 pytestmark = pytest.mark.timeout(300)
 COLUMNS = "topic,seq,ts,node,tag,data,meta"
@@ -151,11 +153,11 @@ def test_gaps_of_both_are_announced_once(archive: Archive) -> None:
     assert gaps(rows(union(archive, startingOffsets=f'{{"{topic}": 2}}'))) == [(5, 8, "cap")]
 
 
-def test_a_gap_that_is_no_row_yet_is_announced_too(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_that_is_no_row_yet_is_announced_too(archive: Archive) -> None:
     archive.server.configure(archive.topic, cap_records=1)
     archive.server.append(archive.topic, *range(3))
-    monkeypatch.setattr(Lake, "note_gaps", lambda self: None)
     archive.up_to(3)
+    forget_gaps(archive.lake)
     assert gaps(rows(union(archive))) == [(1, 2, "cap")]
 
 
@@ -270,11 +272,6 @@ def test_mistakes_are_one_sentence(server: Server, tmp_path: Path) -> None:
     assert "aws_region" not in repr(found)
 
 
-def test_only_what_is_wanted_leaves_the_reader() -> None:
-    assert UnionReader.inner(ReadSchema(("data", "seq"))).names[:2] == ("data", "seq")
-    assert "gap_from" in UnionReader.inner(ReadSchema(("data",))).names
-
-
 def test_what_is_trimmed_in_the_middle_of_a_scan_comes_from_the_table(archive: Archive) -> None:
     archive.server.append(archive.topic, *range(10))
     chosen = options(archive.server, archive.topic, archive=archive.table)
@@ -294,21 +291,17 @@ def test_what_is_trimmed_in_the_middle_of_a_scan_comes_from_the_table(archive: A
     assert found == [1, 2, 3, 4, 5, 6, 7, 10]
 
 
-def test_what_a_filter_leaves_out_is_asked_for_once_a_batch(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_filter_leaves_out_is_asked_for_once_a_batch(archive: Archive) -> None:
     archive.server.append(archive.topic, *({"data": n, "tag": f"t:{n % 2}"} for n in range(200)))
     archive.up_to(20)
-    asked: list[int] = []
-    begins = UnionReader._begins
-
-    def noted(self: UnionReader, wanted: SeqRange) -> int:
-        asked.append(wanted.to_seq)
-        return begins(self, wanted)
-
-    monkeypatch.setattr(UnionReader, "_begins", noted)
-    assert seqs(rows(union(archive, tag="t:1"))) == list(range(2, 201, 2))
-    assert len(asked) <= 2, "the log was read in one batch; its end is asked for by itself"
+    tap = Wiretap(archive.server.url)
+    reader = union(archive, tag="t:1", url=tap.url)
+    tasks = reader.partitions()
+    planning = len(tap.requests)
+    assert seqs(rows(reader, tasks)) == list(range(2, 201, 2))
+    looks = [one for one in tap.requests[planning:] if one.startswith("GET") and archive.topic in one]
+    tap.close()
+    assert len(looks) <= 2, "the log was read in one batch; its end is asked for by itself"
 
 
 def read_all(chosen: SourceOptions, task: TaskPartition) -> list[pa.RecordBatch]:

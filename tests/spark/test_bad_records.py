@@ -84,16 +84,3 @@ def test_of_a_long_row_the_beginning_is_kept() -> None:
     )
     assert len(text) < MAX_RECORD_BYTES
     assert json.loads(text)["row"].startswith('{"data":"xxx')
-
-
-def test_errors_as_the_sink_takes_them() -> None:
-    batch = BadRecords("errors", "big").records([("data is NULL", {"data": None, "at": pa.scalar(1)})])
-    assert batch.column("tag").to_pylist() == ["error"]
-    assert json.loads(batch.column("data")[0].as_py()) == {
-        "kind": "error",
-        "pipeline": "big",
-        "reason": "data is NULL",
-        "topic": None,
-        "seq": None,
-        "row": {"data": None, "at": "1"},
-    }

@@ -10,9 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_topics.client import Client
-from topics.client import Refused, Unreachable
+from pyspark_topics.errors import BatchTooLarge
+from pyspark_topics.options import parse_write
+from pyspark_topics.writer import BatchWriter, SinkWriter, StreamWriter
 
 Answer = tuple[int, bytes]
 
@@ -87,32 +90,6 @@ def test_a_scan_is_patient_too(scripted: Scripted) -> None:
         assert (body.read(4), body.read(4), body.read(4), body.read(4)) == (b"0123", b"4567", b"89", b"")
 
 
-def test_a_server_that_stays_busy_is_reported(scripted: Scripted) -> None:
-    scripted.answers = [(503, error("shutting_down", "draining"))]
-    with Client(scripted.url, patience_s=0.1) as client:
-        for ask in (lambda: client.topic("a"), lambda: client.scan("a", {})):
-            with pytest.raises(Refused, match=r"draining \(503 shutting_down\)"):
-                ask()
-
-
-def test_other_refusals_are_not_repeated(scripted: Scripted) -> None:
-    scripted.answers = [(401, error("unauthorized", "a key is needed")), (404, error("topic_not_found"))]
-    with Client(scripted.url, patience_s=5.0) as client:
-        with pytest.raises(Refused, match="a key is needed"):
-            client.topic("a")
-        with pytest.raises(Refused, match="topic_not_found"):
-            client.scan("a", {})
-    assert len(scripted.asked) == 2
-
-
-def test_a_server_that_is_not_there_is_named() -> None:
-    with (
-        Client("http://127.0.0.1:1", patience_s=0.1) as client,
-        pytest.raises(Unreachable, match=r"no answer from the topics server at http://127\.0\.0\.1:1"),
-    ):
-        client.topic("a")
-
-
 def test_it_travels_to_executors_as_its_address(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the key of the options, or with none: an executor's environment is not the user's."""
     monkeypatch.setenv("TOPICS_API_KEY", "of-the-executor")
@@ -134,3 +111,14 @@ def test_names_are_listed_page_by_page_and_quoted_in_paths(scripted: Scripted) -
     paths = [path for _, path, *_ in scripted.asked]
     assert "cursor=x+y" in paths[1]
     assert paths[2] == "/v0/topics/odd%2Fname%3F?touch=false"
+
+
+@pytest.mark.parametrize(("writer", "advice"), [(BatchWriter, "several jobs"), (StreamWriter, "maxOffsets")])
+def test_a_batch_that_is_too_large_says_which_option_helps(
+    scripted: Scripted, writer: type[SinkWriter], advice: str
+) -> None:
+    scripted.answers = [(413, error("payload_too_large", "one commit takes at most 1 bytes"))]
+    schema = StructType([StructField("data", StringType())])
+    one = writer(parse_write({"url": scripted.url, "topic": "t"}), schema, False)
+    with pytest.raises(BatchTooLarge, match=f"one commit takes at most 1 bytes.*{advice}"):
+        one.commit_stage("stage", "id", 0, [])

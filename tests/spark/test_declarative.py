@@ -25,7 +25,7 @@ JOB = """
 import sys
 import pyspark_topics
 from pyspark.sql import SparkSession
-from pyspark_topics.stream import publish_end
+from pyspark_topics import publish_end
 url, folder = sys.argv[1:]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
 rows = spark.createDataFrame([('"a"',), ('"b"',)], "data STRING")

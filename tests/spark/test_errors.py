@@ -25,6 +25,9 @@ def test_our_own_errors_speak_for_themselves() -> None:
     assert written_for_users(BatchTooLarge("too much")) == "too much"
     assert written_for_users(TopicsError("not now")) == "not now"
     assert 'startingOffsets = {"a": 2}' in (written_for_users(LossRefused("a", 1, 2, "cap")) or "")
+    again = str(LossRefused("t", 6, 9, "recreated"))
+    assert "begins anew; seqs 6 to 9 were not read" in again
+    assert '{"t": 0}' in again
 
 
 def test_what_was_not_foreseen_is_not_for_users() -> None:

@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql.types import StructType
 
-from pyspark_topics.client import Client
-from pyspark_topics.errors import BatchTooLarge
-from pyspark_topics.options import parse_write
 from pyspark_topics.payload import parse_data
-from pyspark_topics.writer import BatchWriter, SinkWriter, StreamWriter
 from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 from tests.spark.workers import Interruption, jvm, kill_python_workers
 from tests.support import free_port
-from topics.client import Refused
 
 Options = dict[str, str]
 Job = Callable[[SparkSession, Options, Path], None]
@@ -229,21 +223,3 @@ def test_a_checkpoint_without_its_id_is_not_taken_for_a_new_query(
     with pytest.raises(Exception, match=r"(?i)metadata"):
         stream.run(topic)
     assert (gaps(stream.rows), seqs(stream.rows)) == ([], [1])
-
-
-# --- too much at once -----------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(("writer", "advice"), [(BatchWriter, "several jobs"), (StreamWriter, "maxOffsets")])
-def test_a_batch_that_is_too_large_says_which_option_helps(
-    monkeypatch: pytest.MonkeyPatch, writer: type[SinkWriter], advice: str
-) -> None:
-    def refuse(*_: object) -> None:
-        raise Refused(413, "payload_too_large", "one commit takes at most 1 bytes")
-
-    monkeypatch.setattr(Client, "commit_stage", refuse)
-    one = writer(parse_write({"url": "http://x", "topic": "t"}), StructType.fromDDL("data STRING"), False)
-    with pytest.raises(BatchTooLarge, match=advice) as caught:
-        one.commit_stage("stage", "id", 0, [])
-    assert "one commit takes at most 1 bytes" in str(caught.value)

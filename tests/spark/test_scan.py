@@ -19,7 +19,7 @@ from pyspark_topics.rows import ReadSchema
 from tests.spark.histories import random_history
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
-from topics.client import Refused, Unreachable
+from topics.client import Unreachable
 
 SCHEMA = ReadSchema(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason"))
 SinkRows = list[dict[str, Any]]
@@ -77,12 +77,6 @@ def test_one_that_breaks_off_for_ever_is_given_up(server: Server, large: str, ta
         rows(tap.url, large, *whole(server, large), patience_s=0.5)
 
 
-def test_a_wrong_key_is_refused_with_a_hint(start_server: Callable[..., Server]) -> None:
-    server = start_server(TOPICS_API_KEYS="right")
-    with pytest.raises(Refused, match="give a valid key"):
-        rows(server.url, "t", StreamOffset(0, 1), StreamOffset(1, 1), api_key="wrong")
-
-
 LONG = 40_000
 
 
@@ -136,13 +130,6 @@ def test_a_server_killed_in_the_middle_of_a_read_is_waited_for(
     found = interrupted(server, topic, restart)
     assert gaps(found) == []
     assert seqs(found) == list(range(1, LONG + 1))
-
-
-def test_a_range_that_lies_wholly_behind_the_loss_line_is_one_gap(server: Server, topic: str) -> None:
-    server.configure(topic, cap_records=2)
-    server.append(topic, *range(9))
-    epoch = server.state(topic)["epoch"]
-    assert gaps(rows(server.url, topic, StreamOffset(1, epoch), StreamOffset(4, epoch))) == [(2, 4, "cap")]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,8 +1,6 @@
 """Columns: Spark takes our batches only if their schema is exactly the declared one."""
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import OptionError
@@ -41,21 +39,6 @@ def test_a_wrong_column_names_the_right_ones() -> None:
         names(columns="payload")
     with pytest.raises(OptionError, match='only there with loss = "rows"'):
         names(columns="reason", loss="fail")
-
-
-@pytest.mark.parametrize("extra", [{}, {"columns": "ts,data"}, {"loss": "fail"}])
-def test_batches_have_exactly_the_declared_schema(extra: dict[str, str]) -> None:
-    chosen = options(**extra)
-    schema = ReadSchema.of(spark_schema(chosen), chosen)
-    declared = to_arrow_schema(spark_schema(chosen), timezone="UTC")
-    scanned = {
-        "seq": pa.array([1, 2]),
-        "ts": pa.array([5, 6], pa.timestamp("ms", tz="UTC")),
-        "data": pa.array(["{}", "1"]),
-    }
-    assert schema.records("a", 2, scanned).schema.equals(declared)
-    if schema.has_loss_rows:
-        assert schema.tombstone("a", 1, 2, "cap").schema.equals(declared)
 
 
 @pytest.mark.usefixtures("spark")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
-from pyspark.logger import PySparkLogger
 
-from pyspark_topics import session as session_module
-from pyspark_topics.errors import NoJava, PipelineFailed
-from pyspark_topics.session import SharedSession, repeating
+from pyspark_topics.session import repeating
 
 JOB = """
 from pyspark_topics.session import beside, spark_session
@@ -55,33 +50,3 @@ def test_a_session_beside_knows_the_source_where_spark_does_not_look_for_it(tmp_
 )
 def test_a_task_whose_worker_dies_is_tried_again_on_one_machine_too(given: str, used: str) -> None:
     assert repeating(given) == used
-
-
-def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def start(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(session_module, "spark_session", start)
-
-
-def test_a_spark_that_does_not_start_leads_to_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing(monkeypatch, RuntimeError("Java gateway process exited"))
-    shared = SharedSession("test", "nonsense", log=tmp_path / "spark.log")
-    with pytest.raises(
-        PipelineFailed, match=r"Spark does not start on nonsense, and /.*/spark\.log says why"
-    ):
-        shared()
-
-
-def test_what_is_explained_already_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, NoJava("there is no Java"))
-    with pytest.raises(NoJava, match="there is no Java"):
-        SharedSession("test", None)()
-
-
-def test_spark_does_not_repeat_what_is_wrong_with_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "spark_session", lambda *_: object())
-    SharedSession("test", None)()
-    assert not PySparkLogger.getLogger("SQLQueryContextLogger").isEnabledFor(logging.ERROR)

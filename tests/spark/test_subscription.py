@@ -44,16 +44,6 @@ def options(**more: object) -> SourceOptions:
     return parse_read({"url": "http://x", **chosen, **texts}, streaming=False)
 
 
-def test_named_topics_that_do_not_exist_are_told() -> None:
-    found, missing = subscribed(Described("orders"), options(subscribe="orders,absent"))
-    assert (found, missing) == ({"orders": VIEW}, ["absent"])
-
-
-def test_a_pattern_is_for_whole_names_and_misses_nothing() -> None:
-    found, missing = subscribed(Described("a1", "a2", "ba1"), options(subscribePattern="a.|gone.*"))
-    assert (list(found), missing) == (["a1", "a2"], [])
-
-
 def test_a_topic_that_may_not_be_seen_is_not_taken_for_missing() -> None:
     with pytest.raises(Refused, match="forbidden"):
         subscribed(Described("orders", forbidden="orders"), options())
@@ -82,17 +72,6 @@ def test_a_place_in_a_topic_that_does_not_exist_is_refused_unless_it_is_one_of_a
     assert start_of_missing("later", earlier) == StreamOffset(41, 7)
     with pytest.raises(OptionError, match='is 41 for topic "later", which does not exist'):
         start_of_missing("later", options(startingOffsets={"later": 41}))
-
-
-@pytest.mark.parametrize("start", [90, {"seq": 90}, {"seq": 90, "epoch": 7}])
-def test_a_start_above_the_head_names_both_numbers(start: object) -> None:
-    with pytest.raises(OptionError, match='is 90 for topic "orders", whose head is 20'):
-        start_of(Described(), VIEW, options(startingOffsets={"orders": start}))
-
-
-@pytest.mark.parametrize(("end", "at"), [("latest", 20), ({"orders": 9}, 9), ({"orders": 90}, 20)])
-def test_ends_are_not_behind_the_head(end: object, at: int) -> None:
-    assert end_of(Described(), VIEW, options(endingOffsets=end)) == StreamOffset(at, 7)
 
 
 def test_a_topic_that_was_left_out_is_named() -> None:

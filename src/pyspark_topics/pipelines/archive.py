@@ -19,7 +19,6 @@ import msgspec
 import pyarrow as pa
 from deltalake import Schema
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.micro_batch_stream import publish_cursors
 from pyspark_topics.offsets import Offsets, TopicView, advance
@@ -35,7 +34,7 @@ from pyspark_topics.partitions import (
 )
 from pyspark_topics.pipelines.compaction import Compaction
 from pyspark_topics.pipelines.context import (
-    CheckContext,
+    Check,
     Context,
     Mistakes,
     Outcome,
@@ -59,6 +58,7 @@ from pyspark_topics.pipelines.table_schema import (
 )
 from pyspark_topics.pipelines.typed import Typing, check_columns, parse_schema, settled
 from pyspark_topics.rows import LOSS_COLUMNS, ReadSchema, spark_schema
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import on_executors
 from pyspark_topics.subscription import subscribed
 
@@ -116,7 +116,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             evolve=self.evolve,
         )
 
-    def mistakes(self, check: CheckContext) -> Mistakes:
+    def mistakes(self, check: Check) -> Mistakes:
         where = location(self.table, check.storage)
 
         def look() -> None:
@@ -151,14 +151,14 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
         Missing(client, context.progress, once=True).tell(missing)
 
 
-def archives_into(table: str, check: CheckContext) -> list[Archive]:
+def archives_into(table: str, check: Check) -> list[Archive]:
     """The archives among the checked pipelines that make this table."""
     uri = location(table).uri
     archives = [one for one in check.pipelines.values() if isinstance(one, Archive)]
     return [one for one in archives if location(one.table).uri == uri]
 
 
-def table_mistakes(setting: str, table: str, check: CheckContext) -> Mistakes:
+def table_mistakes(setting: str, table: str, check: Check) -> Mistakes:
     """Check a table that a pipeline reads; it need not exist if an archive creates it."""
     where = location(table, check.storage)
 
@@ -261,6 +261,7 @@ class _Archiver:
         files = [one for part in written for one in part.files]
         gaps = [gap for part in written for gap in part.gaps]
         moved = {topic: at for topic, at in end.items() if self._at.get(topic) != at}
+        self.context.step(self.context.name, "written")
         try:
             self.lake.commit(files, self._at, moved, gaps)
         except Collision as collision:

@@ -22,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED
 from pyspark_topics.offsets import ORIGIN, Range, SeqSet, StreamOffset, TopicView
@@ -31,7 +30,7 @@ from pyspark_topics.partition_reader import read_ranges, scan_head
 from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition, planned
 from pyspark_topics.pipelines.archive import table_mistakes
 from pyspark_topics.pipelines.context import (
-    CheckContext,
+    Check,
     Context,
     Mistakes,
     Outcome,
@@ -43,6 +42,7 @@ from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
 from pyspark_topics.pipelines.terminal import table_lines
 from pyspark_topics.rows import ReadSchema
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import on_executors
 from pyspark_topics.subscription import subscribed
 
@@ -201,7 +201,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
             check_topics(self.topics, self.pattern)
         check_table(self.table)
 
-    def mistakes(self, check: CheckContext) -> Mistakes:
+    def mistakes(self, check: Check) -> Mistakes:
         if self.table is not None:
             yield from table_mistakes("table", self.table, check)
 

@@ -10,8 +10,9 @@ import re
 import runpy
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -42,20 +43,19 @@ class Outcome:
 
 
 @dataclass
-class Context:
-    """One pipeline's surroundings while it runs. Everything in it may be used from the pipeline's thread."""
+class RunSettings:
+    """The settings and resources that all pipelines of a run share."""
 
-    name: str
     server: ServerOptions
-    # A folder of this pipeline's own, for checkpoints and notes. It is there already.
+    # A folder for checkpoints and notes.
     state: StatePath
-    progress: Progress
-    # Set when the pipeline should come to an end: finish or give up the current step, leave things tidy.
-    stop: threading.Event
-    # Up to the heads of now, and no further.
-    once: bool
-    # Spark is started by the first who asks, so a pipeline that fails before costs no JVM.
+    # Starts Spark on the first call, so a pipeline that fails before costs no JVM.
     session: Callable[[], SparkSession]
+    _: KW_ONLY
+    # Set when pipelines should come to an end: finish or give up the current step, leave things tidy.
+    stop: threading.Event = field(default_factory=threading.Event)
+    # Up to the heads of now, and no further.
+    once: bool = False
     # Options of delta-rs, for tables and state that lie in an object store.
     storage: Mapping[str, str] = field(default_factory=dict)
     # A batch that is committed with other rows than it has now counts as written.
@@ -63,10 +63,28 @@ class Context:
     # Files of a load that are left out from now on, and those that are taken as new, by absolute path.
     skip: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
-    # Of this run, however often the pipeline is started in it.
-    run_id: str = ""
-    # Shared by the pipelines of a run: held by each while its query starts.
+    # Of this run, however often a pipeline is started in it.
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    # Held by each pipeline while its query starts.
     starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STARTING))
+    # Called with the name of a pipeline where a crash would leave a step half done: when an archive has
+    # written files and not committed them ("written"), and when the server has a commit that is not noted
+    # yet ("committed"). A seam for tests.
+    step: Callable[[str, str], None] = lambda name, reached: None
+
+
+@dataclass
+class Context(RunSettings):
+    """One pipeline's surroundings while it runs. Everything in it may be used from the pipeline's thread.
+
+    `state` is a folder of this pipeline's own, and exists.
+    """
+
+    name: str
+    progress: Progress
+
+    def committed(self) -> None:
+        self.step(self.name, "committed")
 
     @property
     def spark(self) -> SparkSession:
@@ -74,19 +92,6 @@ class Context:
 
 
 Mistakes = Iterator[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class CheckContext:
-    """The context of a check: `mistakes` of a kind yields settings and what is wrong with them."""
-
-    name: str
-    server: ServerOptions
-    state: StatePath
-    session: Callable[[], SparkSession]
-    storage: Mapping[str, str]
-    # All that are checked together: one of them may make the table of another.
-    pipelines: Mapping[str, "Pipeline"]
 
 
 def attempted(setting: str, attempt: Callable[[], object]) -> list[tuple[str, str]]:
@@ -195,8 +200,12 @@ _TARGETS = ("into", "losses_into", "errors_into")
 
 @dataclass
 class Check:
-    """All mistakes of some pipelines, as sentences that name the pipeline and the setting."""
+    """All mistakes of some pipelines, as sentences that name the pipeline and the setting.
 
+    `mistakes` of a kind gets this object, and yields settings and what is wrong with them.
+    """
+
+    # All that are checked together: one of them may make the table of another.
     pipelines: Mapping[str, Pipeline]
     server: ServerOptions
     session: Callable[[], SparkSession]
@@ -206,6 +215,8 @@ class Check:
     log: Path = Path(os.devnull)
     # Of the file; a folder is made if it is missing, and Spark has to reach an object store.
     state: StatePath = Path(os.devnull)
+    # The pipeline that is checked now.
+    name: str = ""
 
     def mistakes(self) -> Iterator[str]:
         known = self._topics()
@@ -236,9 +247,7 @@ class Check:
                 yield "topics", f'there is no topic "{topic}"{hint}'
         check = getattr(pipeline, "mistakes", None)  # a kind of the user's own need not have it
         if check is not None:
-            yield from check(
-                CheckContext(name, self.server, self.state, self.session, self.storage, self.pipelines)
-            )
+            yield from check(replace(self, name=name))
 
 
 def _reason(error: BaseException | None, log: Path) -> str:

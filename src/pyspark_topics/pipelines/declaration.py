@@ -40,11 +40,11 @@ VARIABLE = "pipelines"
 
 
 class DeclarationError(ValueError):
-    """A user's mistake in a declaration, in one sentence; and `others` that were found with it."""
+    """Mistakes of a user in a declaration, a sentence each. The first is the message."""
 
-    def __init__(self, mistake: str, *others: str) -> None:
-        super().__init__(mistake)
-        self.others = others
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__(mistakes[0])
+        self.mistakes = mistakes
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class Declaration:
 
     def __post_init__(self) -> None:
         for name in self.pipelines:
-            if not is_topic_name(name):  # a pipeline's cursor at the server has its name
-                raise DeclarationError(f'a pipeline cannot be called "{name}": {NAME_RULE}')
+            _check_pipeline_name(name)
 
     def chosen(self, names: list[str]) -> dict[str, Pipeline]:
         """Return the named pipelines; without names, those that follow topics. Jobs have to be named."""
@@ -84,43 +83,61 @@ class Declaration:
         return self.pipelines[name]
 
 
+# A declaration without the pipelines that are wrong, and a sentence for each mistake.
+_Read = tuple[Declaration, list[str]]
+
+
 def read_declaration(path: Path) -> Declaration:
+    """Return the declaration of a file; raise for the first mistake in it."""
+    try:
+        found, wrong = _read(path)
+    except OSError as error:
+        raise DeclarationError(_cannot_read(path, error)) from None
+    if wrong:
+        raise DeclarationError(f"{path}: {wrong[0]}")
+    return found
+
+
+def read_what_is_right(path: Path) -> _Read:
+    """Return a declaration without the pipelines that are wrong, and a sentence for each mistake."""
+    try:
+        return _read(path)
+    except OSError as error:
+        return Declaration({}), [_cannot_read(path, error)]
+
+
+def _cannot_read(path: Path, error: OSError) -> str:
+    return f"cannot read {path}: {error.strerror}"
+
+
+def _read(path: Path) -> _Read:
     try:
         return _from_python(path) if path.suffix == ".py" else _from_toml(path)
-    except OSError as error:
-        raise DeclarationError(f"cannot read {path}: {error.strerror}") from None
     except DeclarationError as error:
-        raise DeclarationError(f"{path}: {error}") from None
+        return Declaration({}), list(error.mistakes)
 
 
-def read_what_is_right(path: Path) -> tuple[Declaration, list[str]]:
-    """A declaration without the pipelines that are wrong, and a sentence for each of those."""
+def _each(
+    entries: Mapping[str, Any], make: Callable[[str, Any], Pipeline]
+) -> tuple[dict[str, Pipeline], list[str]]:
+    """Make pipelines by name; return those that are right, and the mistakes of the others."""
+    made: dict[str, Pipeline] = {}
     wrong: list[str] = []
-    try:
-        found = _from_python(path, wrong) if path.suffix == ".py" else _from_toml(path, wrong)
-    except OSError as error:
-        return Declaration({}), [f"cannot read {path}: {error.strerror}"]
-    except DeclarationError as error:
-        return Declaration({}), [str(error)]
-    return found, wrong
-
-
-def _each(entries: Mapping[str, Any], make: Callable[[str, Any], Pipeline], wrong: list[str] | None) -> Any:
-    """Pipelines by name. With `wrong`, mistakes are collected there; without, the first one is raised."""
-    made = {}
     for name, entry in entries.items():
         try:
-            if not is_topic_name(name):  # a pipeline's cursor at the server has its name
-                raise DeclarationError(f'a pipeline cannot be called "{name}": {NAME_RULE}')
+            _check_pipeline_name(name)
             made[name] = make(name, entry)
         except DeclarationError as error:
-            if wrong is None:
-                raise
-            wrong += [str(error), *error.others]
-    return made
+            wrong += error.mistakes
+    return made, wrong
 
 
-def _from_python(path: Path, wrong: list[str] | None = None) -> Declaration:
+def _check_pipeline_name(name: str) -> None:
+    if not is_topic_name(name):  # a pipeline's cursor at the server has its name
+        raise DeclarationError(f'a pipeline cannot be called "{name}": {NAME_RULE}')
+
+
+def _from_python(path: Path) -> _Read:
     if not path.is_file():
         raise DeclarationError("there is no such file")
     try:
@@ -131,13 +148,8 @@ def _from_python(path: Path, wrong: list[str] | None = None) -> Declaration:
         raise DeclarationError(f"running it failed with {type(error).__name__}: {error}") from error
     if not isinstance(found, Declaration):
         raise DeclarationError(f"it has to set {VARIABLE} = Declaration(...)")
-    mistakes = [sentence for _, sentence in _of_storage(found.storage)]
-    if mistakes and wrong is None:
-        raise DeclarationError(*mistakes)
-    if wrong is not None:
-        wrong += mistakes
-    checked = _each(found.pipelines, lambda name, one: _checked(name, one, path.parent), wrong)
-    return replace(found, pipelines=checked)
+    made, wrong = _each(found.pipelines, lambda name, one: _checked(name, one, path.parent))
+    return replace(found, pipelines=made), [*(sentence for _, sentence in _of_storage(found.storage)), *wrong]
 
 
 def _checked(name: str, given: Any, folder: Path) -> Pipeline:
@@ -153,32 +165,31 @@ def _checked(name: str, given: Any, folder: Path) -> Pipeline:
     return own
 
 
-def _from_toml(path: Path, wrong: list[str] | None = None) -> Declaration:
+def _from_toml(path: Path) -> _Read:
     try:
         table = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DeclarationError(f"this is not TOML: {error}") from None
-    return from_table(table, path.parent, wrong)
+    return _from_table(table, path.parent)
 
 
-def from_table(
-    table: Mapping[str, Any], folder: Path = Path(), wrong: list[str] | None = None
-) -> Declaration:
+def from_table(table: Mapping[str, Any]) -> Declaration:
+    found, wrong = _from_table(table, Path())
+    if wrong:
+        raise DeclarationError(*wrong)
+    return found
+
+
+def _from_table(table: Mapping[str, Any], folder: Path) -> _Read:
     """`folder` is where code named by a declaration is looked for."""
     mistakes = list(_of_the_file(table))
-    if mistakes and wrong is None:
-        raise DeclarationError(*(sentence for _, sentence in mistakes))
-    if wrong is not None:
-        wrong += [sentence for _, sentence in mistakes]
     right = {key: value for key, value in table.items() if key not in dict(mistakes)}
-    pipelines = _each(right.get("pipeline", {}), lambda name, entry: _pipeline(name, entry, folder), wrong)
-    return Declaration(
-        pipelines,
-        url=right.get("url"),
-        state=right.get("state", STATE),
-        spark={key: _text(value) for key, value in right.get("spark", {}).items()},
-        storage={key: _text(value) for key, value in right.get("storage", {}).items()},
+    pipelines, wrong = _each(right.get("pipeline", {}), lambda name, entry: _pipeline(name, entry, folder))
+    spark, storage = (
+        {key: _text(value) for key, value in right.get(name, {}).items()} for name in ("spark", "storage")
     )
+    found = Declaration(pipelines, right.get("url"), right.get("state", STATE), spark, storage)
+    return found, [*(sentence for _, sentence in mistakes), *wrong]
 
 
 def _of_the_file(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -234,8 +245,10 @@ def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path
     mistakes = [f"{where}{said}" for said in _mistakes(fields, plain)]
     if mistakes:
         raise DeclarationError(*mistakes)
+    # Kinds that load code remember where their declaration lies.
+    place = {"_folder": str(folder)} if "_folder" in kind.__struct_fields__ else {}
     try:
-        built: Pipeline = msgspec.convert({**plain, **_place(kind, folder)}, kind)
+        built: Pipeline = msgspec.convert({**plain, **place}, kind)
     except msgspec.ValidationError as error:
         raise DeclarationError(f"{where}: {_plainly(str(error), fields)}") from None
     return built
@@ -266,11 +279,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _place(kind: type[Any], folder: Path) -> dict[str, str]:
-    """Kinds that load code remember where their declaration lies."""
-    return {"_folder": str(folder)} if "_folder" in kind.__struct_fields__ else {}
 
 
 def _plainly(message: str, fields: Mapping[str, msgspec.structs.FieldInfo]) -> str:

@@ -9,13 +9,12 @@ table is checked before anything is created, so a table that is refused leaves n
 """
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -30,78 +29,28 @@ from deltalake.transaction import (
 
 from pyspark_topics.errors import PipelineFailed, in_a_line
 
+if TYPE_CHECKING:
+    from pyspark_topics.pipelines.object_store import ObjectStore
+
 # The format of tables and of state that this version writes, and the only one that it reads.
 FORMAT = "1"
 # The property of a table that says so.
 MARK = {"topics.format": FORMAT}
 SCHEMES = ("s3", "s3a", "az", "abfs", "abfss", "gs")
+Location: TypeAlias = "Folder | ObjectStore"
 
 
 def is_address(uri: str) -> bool:
     return "://" in uri
 
 
-def location(uri: str, options: Mapping[str, str] | None = None) -> "Location":
+def location(uri: str, options: Mapping[str, str] | None = None) -> Location:
     if is_address(uri):
         # Loaded where it is needed: most tables lie in folders.
         from pyspark_topics.pipelines.object_store import ObjectStore
 
         return ObjectStore(uri.rstrip("/"), tuple(sorted((options or {}).items())))
     return Folder(os.path.abspath(uri))
-
-
-class Sink(Protocol):
-    """A file being written: Arrow writes to `stream`, and then it is finished or abandoned."""
-
-    stream: pa.NativeFile
-
-    def finish(self) -> int:
-        """Durable when it returns; says how large it is."""
-        ...
-
-    def abandon(self) -> None: ...
-
-
-class Location(Protocol):
-    @property
-    def uri(self) -> str: ...
-
-    @property
-    def storage(self) -> dict[str, str] | None:
-        """For delta-rs."""
-        ...
-
-    def beside(self, suffix: str) -> Self: ...
-
-    def create(self, name: str) -> Sink: ...
-
-    def source(self, name: str) -> Any:
-        """Return what Arrow opens to read a file."""
-        ...
-
-    def files(self, ending: str) -> set[str]:
-        """Return the files there, without those of the table's log."""
-        ...
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove the files that exist; durable when it returns."""
-        ...
-
-    def is_free(self) -> bool:
-        """Return whether there is nothing but files of ours."""
-        ...
-
-    def refuse_unsafe(self) -> None:
-        """Raises if two writers of a table could overwrite each other's commits here."""
-        ...
-
-    def sync_commits(self, first: int, last: int) -> None:
-        """Commits of the table that lies here survive a power cut."""
-        ...
-
-    def make_table(self, create: Callable[[str], object]) -> None:
-        """Have `create` make a table here, unless there is one."""
-        ...
 
 
 def open_table(where: Location, version: int | None = None) -> DeltaTable:
@@ -138,38 +87,47 @@ def make_table(
 
 @dataclass(frozen=True)
 class Folder:
+    """A folder with files; `ObjectStore` has the same methods."""
+
     uri: str
 
     @property
     def storage(self) -> dict[str, str] | None:
+        """Options for delta-rs."""
         return None
 
     def beside(self, suffix: str) -> Self:
         return type(self)(self.uri + suffix)
 
-    def create(self, name: str) -> Sink:
+    def create(self, name: str) -> "_LocalSink":
+        """Return a file to write to: Arrow writes to its `stream`, then it is finished or abandoned."""
         os.makedirs(self.uri, exist_ok=True)
         return _LocalSink(self.source(name))
 
     def source(self, name: str) -> str:
+        """Return what Arrow opens to read a file."""
         return os.path.join(self.uri, name)
 
     def files(self, ending: str) -> set[str]:
+        """Return the files there, without those of the table's log."""
         return {path.name for path in Path(self.uri).glob(f"*{ending}")}
 
     def remove(self, names: Iterable[str]) -> None:
+        """Remove the files that exist; durable when it returns."""
         for name in names:
             Path(self.uri, name).unlink(missing_ok=True)
         sync_folder(self.uri)
 
     def is_free(self) -> bool:
+        """Return whether there is nothing but files of ours."""
         return not os.path.isdir(self.uri) or all(name.startswith("_") for name in os.listdir(self.uri))
 
     def refuse_unsafe(self) -> None:
+        """Raise if two writers of a table could overwrite each other's commits here."""
         os.makedirs(os.path.dirname(self.uri), exist_ok=True)
 
     def sync_commits(self, first: int, last: int) -> None:
-        """delta-rs leaves syncing to the operating system."""
+        """Sync commits of the table, which delta-rs leaves to the operating system."""
         folder = Path(self.uri, "_delta_log")
         for version in range(first, last + 1):
             with (folder / f"{version:020}.json").open("rb") as commit:
@@ -177,6 +135,7 @@ class Folder:
         sync_folder(str(folder))
 
     def make_table(self, create: Callable[[str], object]) -> None:
+        """Have `create` make a table here, unless one exists."""
         create(self.uri)
 
 
@@ -186,6 +145,7 @@ class _LocalSink:
         self.stream = pa.OSFile(path, "wb")
 
     def finish(self) -> int:
+        """Make the file durable and return its size."""
         self.stream.close()
         with open(self._path, "rb") as written:
             os.fsync(written.fileno())
@@ -280,8 +240,6 @@ def opened(first: TableSpec, second: TableSpec, probe: Callable[[], None]) -> Op
 # To remove old commits, delta-rs lists the whole log, which grows for a month: as often as it writes a
 # checkpoint is enough.
 _TIDY_EVERY = 100
-# Files that are removed are a week old: a look at the table that is this old shows what is needed of them.
-_FRESH_S = 600.0
 
 
 class Collision(PipelineFailed):
@@ -300,7 +258,6 @@ class Commits:
         self._table = table
         self._version = table.version()
         self._found: dict[str, int | None] = {}
-        self._looked = time.monotonic()
 
     def noted(self, name: str) -> int | None:
         """At the version at which the table was looked at last."""
@@ -341,7 +298,6 @@ class Commits:
                 f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
             ) from error
         table.update_incremental()
-        self._looked = time.monotonic()
         self._where.sync_commits(before + 1, table.version())  # ours is the first of them, or behind others
         is_alone = table.version() == before + 1
         if is_alone and self._version == before:
@@ -351,8 +307,6 @@ class Commits:
 
     def vacuum(self, keep_hours: int) -> None:
         """In full: also files that no commit ever named, such as those of a driver that was killed."""
-        if time.monotonic() - self._looked > _FRESH_S:
-            # Or files that others have committed meanwhile would count as nobody's.
-            self._table.update_incremental()
-            self._looked = time.monotonic()
+        # Or files that others have committed meanwhile would count as nobody's.
+        self._table.update_incremental()
         self._table.vacuum(keep_hours, dry_run=False, full=True)

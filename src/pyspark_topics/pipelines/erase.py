@@ -22,12 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, StreamOffset
 from pyspark_topics.pipelines.archive import table_mistakes
 from pyspark_topics.pipelines.context import (
-    CheckContext,
+    Check,
     Context,
     Mistakes,
     Outcome,
@@ -39,6 +38,7 @@ from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
 from pyspark_topics.pipelines.table_schema import DAY, RESERVED, Layout
 from pyspark_topics.pipelines.terminal import table_lines
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import on_executors
 from topics.client import Refused
 
@@ -277,7 +277,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
         for table in self.tables:
             check_table(table)
 
-    def mistakes(self, check: CheckContext) -> Mistakes:
+    def mistakes(self, check: Check) -> Mistakes:
         for table in self.tables:
             yield from table_mistakes("tables", table, check)
 

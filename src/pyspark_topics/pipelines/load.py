@@ -19,11 +19,10 @@ from pyspark import RDD
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import BadRow, PipelineFailed
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.pipelines.context import (
-    CheckContext,
+    Check,
     Context,
     Mistakes,
     Outcome,
@@ -44,6 +43,7 @@ from pyspark_topics.pipelines.files import (
 from pyspark_topics.pipelines.load_notes import Loaded, grew, same
 from pyspark_topics.pipelines.state import StatePath, SteppedJob
 from pyspark_topics.rows import SinkRows
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import beside
 from pyspark_topics.writer import Staged, stage_steps
 from topics.client import Refused
@@ -80,7 +80,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         if not self.files:
             raise ValueError('files has to say what to load, like ["exports/*.csv"]')
 
-    def mistakes(self, check: CheckContext) -> Mistakes:
+    def mistakes(self, check: Check) -> Mistakes:
         readable: list[str] = []
         for pattern in self.files:
             matches = sorted(map(os.path.abspath, matching(pattern)))
@@ -231,7 +231,7 @@ class _Loader:
                 raise PipelineFailed(f"{path} was changed while it was read: let it be finished first")
             job.settle([total])
             for number, staged in zip(chosen, found, strict=True):
-                job.commit(self.client, staged, number + 1)
+                job.commit(self.client, staged, number + 1, context.committed)
                 loaded = sum(one.records for one in staged)
                 self.records += loaded
                 # As if the rest had as many records as what is done: they have not been counted.

@@ -12,35 +12,38 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import SparkContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import BooleanType
 
 from pyspark_topics.bad_records import BadRecords, records_against_schema
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed, TableChanged, written_for_users
 from pyspark_topics.loss import TOMBSTONE_BEGINNING, TOMBSTONE_TAG, LossPolicy, as_rows, as_text, together
 from pyspark_topics.micro_batch_stream import publish_cursors
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Stored, StreamOffset, read_stored, seen_from
-from pyspark_topics.options import ServerOptions, WriteOptions
+from pyspark_topics.options import WriteOptions
 from pyspark_topics.partition_reader import ScanReader
 from pyspark_topics.partitions import ScanFilter, SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
 from pyspark_topics.pipelines.progress import Missing
 from pyspark_topics.pipelines.state import Checkpoint
 from pyspark_topics.rows import LOSS_COLUMNS, TOMBSTONE, ReadSchema
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import beside
 from pyspark_topics.writer import Staged, stage_frame
 from topics.client import Refused
+
+if TYPE_CHECKING:
+    from pyspark_topics.pipelines.route import Route
 
 log = logging.getLogger(__name__)
 # How often a running query is asked whether it still runs.
@@ -57,44 +60,11 @@ FINISH_S = 20.0
 ABSENT_EVERY = 10
 
 
-class RunnableRoute(Protocol):
-    """A route as its micro-batches need it."""
-
-    @property
-    def topics(self) -> list[str]: ...
-    @property
-    def into(self) -> str | None: ...
-    @property
-    def losses_into(self) -> str | None: ...
-    @property
-    def errors_into(self) -> str | None: ...
-    @property
-    def schema(self) -> str | None: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def start(self) -> str: ...
-    @property
-    def every_s(self) -> float: ...
-
-    def result(
-        self,
-        spark: SparkSession,
-        tombstone_filter: "TombstoneFilter",
-        server: ServerOptions,
-        storage: Mapping[str, str] | None = None,
-    ) -> DataFrame: ...
-
-    def heads(self, context: Context, client: TopicsClient) -> Offsets: ...
-
-    def missing(self, names: list[str], context: Context, client: TopicsClient) -> list[str]: ...
-
-
 @dataclass
 class RunningRoute:
     """One start of a route, from its checkpoint on."""
 
-    route: RunnableRoute
+    route: "Route"
     context: Context
     client: TopicsClient
     # What looks for topics while micro-batches, on a thread of Spark's, use the other one.
@@ -226,6 +196,7 @@ class RunningRoute:
     def _commit(self, staged: Staged, batch: int) -> None:
         try:
             staged.commit(self.client, self._query_id(), batch)
+            self.context.committed()
         except Refused as refusal:
             if refusal.code != "stage_conflict" or not self._first:
                 raise

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pyspark_topics.pipelines.delta_table import Location
 from pyspark_topics.pipelines.table_schema import RECORDS, Layout, Partition, plain
+from pyspark_topics.rows import TIMESTAMP
 from pyspark_topics.writer import gathered
 
 # One file is closed at about this size and the next begun.
@@ -226,6 +227,16 @@ class TableRange:
                 known = seqs is not None and seqs.has_min_max
                 if not known or (seqs.min <= self.last and seqs.max >= self.first):
                     yield _plain(file.read_row_group(group, columns=columns, use_threads=threads))
+
+
+def in_time(since_ms: int | None, until_ms: int | None) -> ds.Expression:
+    """Return the filter for records of these times."""
+    wanted = ds.scalar(True)
+    if since_ms is not None:
+        wanted &= ds.field("ts") >= pa.scalar(since_ms * 1000, TIMESTAMP)
+    if until_ms is not None:
+        wanted &= ds.field("ts") < pa.scalar(until_ms * 1000, TIMESTAMP)
+    return wanted
 
 
 def may_hold(one: DataFile, topic: str, epoch: int, first: int, last: int) -> bool:

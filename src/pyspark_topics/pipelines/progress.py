@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pyspark_topics.client import Client, TopicsClient
+from pyspark_topics.client import Client
 from pyspark_topics.errors import PipelineFailed, did_you_mean
 from pyspark_topics.options import ServerOptions
+from pyspark_topics.servers import TopicsClient
 from topics.client import Refused, Unreachable
 
 # The rate shown is that of the last few seconds: an average since the start says little about now.
@@ -148,7 +149,6 @@ _ENDS = ("done", "stopped", "failed")
 _RECOVERED_S = 30.0
 # The server forgets who says nothing for a month.
 _REPEAT_S = 3600.0
-_RETRY_S = 5.0
 _PATIENCE_S = 1.0
 # At the end of a run, what is left to tell has so long.
 _LAST_WORDS_S = 5.0
@@ -166,6 +166,9 @@ class _Said:
 
 
 class Reports:
+    # How long to wait until a report that failed is repeated.
+    retry_s = 5.0
+
     def __init__(self, server: ServerOptions, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._servers = [replace(server, url=url, patience_s=_PATIENCE_S) for url in server.urls]
         self._clock_s = clock_s
@@ -226,7 +229,7 @@ class Reports:
                     return
                 self._untold.update(failed)
                 if failed and not self._is_over:
-                    self._change.wait(_RETRY_S)
+                    self._change.wait(self.retry_s)
 
     def _tell(self, name: str, said: _Said) -> bool:
         is_told = True

@@ -15,20 +15,18 @@ from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
-import pyarrow as pa
-import pyarrow.dataset as ds
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import as_rows, as_text
 from pyspark_topics.options import WriteOptions, parse_timestamp
 from pyspark_topics.pipelines.archive import archives_into, table_mistakes
-from pyspark_topics.pipelines.context import CheckContext, Context, Mistakes, Outcome, check_name, check_table
-from pyspark_topics.pipelines.delta_table import Location, is_table, location
+from pyspark_topics.pipelines.context import Check, Context, Mistakes, Outcome, check_name, check_table
+from pyspark_topics.pipelines.delta_table import is_table, location
 from pyspark_topics.pipelines.lake import Gap, Lake, is_archived
-from pyspark_topics.pipelines.parquet import DataFile, TableRange, may_hold
+from pyspark_topics.pipelines.parquet import DataFile, TableRange, in_time, may_hold
 from pyspark_topics.pipelines.state import SteppedJob
-from pyspark_topics.rows import TIMESTAMP, with_event_ts
+from pyspark_topics.rows import with_event_ts
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import on_executors
 from pyspark_topics.writer import Staged, send
 
@@ -76,13 +74,13 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate < 0:
             raise ValueError("rate has to be 0 or more")
 
-    def mistakes(self, check: CheckContext) -> Mistakes:
+    def mistakes(self, check: Check) -> Mistakes:
         mistakes = list(table_mistakes("table", self.table, check))
         yield from mistakes
         if not mistakes and not self._will_be_archived(check):
             yield "topic", f'{self.table} holds nothing of topic "{self.topic}"'
 
-    def _will_be_archived(self, check: CheckContext) -> bool:
+    def _will_be_archived(self, check: Check) -> bool:
         """Return whether the table has the topic, now or after an archive of these pipelines has run."""
         where = location(self.table, check.storage)
         return any(
@@ -132,20 +130,6 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         return (epoch, first, last) if first <= last else None
 
 
-@dataclass(frozen=True)
-class ReplayStep:
-    """Seqs `first` to `last` of one life of a topic, and the files in which they may lie."""
-
-    where: Location
-    files: tuple[str, ...]
-    topic: str
-    epoch: int
-    first: int
-    last: int
-    since_ms: int | None
-    until_ms: int | None
-
-
 @dataclass
 class _Replayer:
     settings: Replay
@@ -174,7 +158,7 @@ class _Replayer:
 
     # --- steps ------------------------------------------------------------------------------------------
 
-    def _steps(self) -> list[ReplayStep]:
+    def _steps(self) -> list[TableRange]:
         """The next few: as many as run side by side, of a second's worth each if there is a rate."""
         files, job = self._files(), self.job
         if not job.plan:
@@ -201,29 +185,23 @@ class _Replayer:
         wanted = (self.settings.topic, self.job.about["epoch"], first, last)
         return [one for one in self.lake.files() if may_hold(one, *wanted)]
 
-    def _step(self, files: list[DataFile], first: int, last: int) -> ReplayStep:
-        return ReplayStep(
-            self.lake.location,
-            tuple(one.path for one in files if _may_hold(one, first, last)),
-            self.settings.topic,
-            self.job.about["epoch"],
-            first,
-            last,
-            _ms(self.settings.since),
-            _ms(self.settings.until),
-        )
+    def _step(self, files: list[DataFile], first: int, last: int) -> TableRange:
+        names = tuple(one.path for one in files if _may_hold(one, first, last))
+        epoch = self.job.about["epoch"]
+        return TableRange(self.lake.location, names, self.settings.topic, epoch, first, last)
 
-    def _stage(self, steps: list[ReplayStep]) -> list[Staged]:
-        work = partial(stage_step, WriteOptions(self.context.server, self.settings.into))
-        return on_executors(self.context.spark, work, steps)
+    def _stage(self, steps: list[TableRange]) -> list[Staged]:
+        options = WriteOptions(self.context.server, self.settings.into)
+        times = _ms(self.settings.since), _ms(self.settings.until)
+        return on_executors(self.context.spark, partial(stage_step, options, times), steps)
 
-    def _commit(self, step: ReplayStep, staged: Staged) -> None:
+    def _commit(self, step: TableRange, staged: Staged) -> None:
         texts = [as_text(gap.topic, gap.gap_from, gap.gap_to, gap.reason) for gap in self._gaps(step)]
         if texts:
             staged.put(self.client, "tombstones", [as_rows(texts)], self.settings.into)
-        self.job.commit(self.client, [staged], step.last)
+        self.job.commit(self.client, [staged], step.last, self.context.committed)
 
-    def _gaps(self, step: ReplayStep) -> list[Gap]:
+    def _gaps(self, step: TableRange) -> list[Gap]:
         """Return the gaps that begin in this step. Loss has no time, so a replay by time includes all."""
         mine = (gap for gap in self.lake.gaps() if (gap.topic, gap.epoch) == (step.topic, step.epoch))
         begins = self.settings.from_seq or 0
@@ -246,32 +224,17 @@ def _may_hold(one: DataFile, first: int, last: int) -> bool:
     return bool(one.low["seq"] <= last and one.high["seq"] >= first)
 
 
-def stage_step(options: WriteOptions, step: ReplayStep) -> Staged:
+def stage_step(options: WriteOptions, times: tuple[int | None, int | None], step: TableRange) -> Staged:
     """Send the records of a step, in order, to a stage of this attempt, on an executor."""
-    return send(options, Staged(uuid.uuid4().hex), read_step(step).to_batches())
-
-
-def read_step(step: ReplayStep) -> pa.Table:
-    if not step.files:
-        return pa.table({name: pa.array([], pa.string()) for name in _COLUMNS})
-    stretch = TableRange(step.where, step.files, step.topic, step.epoch, step.first, step.last)
-    wanted = ds.scalar(True)
-    if step.since_ms is not None:
-        wanted &= ds.field("ts") >= _moment(step.since_ms)
-    if step.until_ms is not None:
-        wanted &= ds.field("ts") < _moment(step.until_ms)
-    table = stretch.read(["seq", "ts", *_COLUMNS], wanted)
+    table = step.read(["seq", "ts", *_COLUMNS], in_time(*times))
     # Each record keeps the time that it had.
     meta = with_event_ts(table["meta"].combine_chunks(), table["ts"].combine_chunks(), keep=True)
-    return table.set_column(table.schema.get_field_index("meta"), "meta", meta).select(_COLUMNS)
+    table = table.set_column(table.schema.get_field_index("meta"), "meta", meta).select(_COLUMNS)
+    return send(options, Staged(uuid.uuid4().hex), table.to_batches())
 
 
 def _ms(moment: str | int | None) -> int | None:
     return None if moment is None else parse_timestamp(str(moment))
-
-
-def _moment(ms: int) -> Any:
-    return pa.scalar(ms * 1000, TIMESTAMP)
 
 
 @dataclass

@@ -18,13 +18,12 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
 from pyspark_topics.options import ServerOptions, WriteOptions, parse_read, source_options
 from pyspark_topics.payload import MALFORMED, as_records, parse_data
 from pyspark_topics.pipelines.context import (
-    CheckContext,
+    Check,
     Context,
     Mistakes,
     Outcome,
@@ -40,6 +39,7 @@ from pyspark_topics.pipelines.joined import read_table
 from pyspark_topics.pipelines.micro_batches import RunningRoute, TombstoneFilter
 from pyspark_topics.pipelines.state import Checkpoint, StoredPath
 from pyspark_topics.rows import EVENT_TS, SinkRows, spark_schema
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import beside
 from pyspark_topics.subscription import subscribed
 
@@ -166,7 +166,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if self.every_s < 0 or self.max_records <= 0:
             raise ValueError("every_s has to be 0 or more, max_records above 0")
 
-    def mistakes(self, check: CheckContext) -> Mistakes:
+    def mistakes(self, check: Check) -> Mistakes:
         if isinstance(check.state, StoredPath):  # Spark has to reach the object store
             checkpoint = partial(Checkpoint, check.state / check.name, check.session())
             yield from attempted("state", checkpoint)

@@ -2,19 +2,16 @@
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Protocol
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import explain, has_trace, written_for_users
-from pyspark_topics.options import ServerOptions
-from pyspark_topics.pipelines.context import MOST_STARTING, Context, Outcome, Pipeline
+from pyspark_topics.pipelines.context import Context, Outcome, Pipeline, RunSettings
 from pyspark_topics.pipelines.progress import Figures, Progress, Reports
-from pyspark_topics.pipelines.state import StatePath, claim_state
+from pyspark_topics.pipelines.state import claim_state
 
 log = logging.getLogger(__name__)
 
@@ -30,24 +27,12 @@ class Display(Protocol):
 
 
 @dataclass
-class Runner:
-    server: ServerOptions
-    state: StatePath
-    session: Callable[[], SparkSession]
+class Runner(RunSettings):
     display: Display
-    once: bool = False
+    _: KW_ONLY
     # Start failed pipelines again, for as long as the runner runs and Spark does.
     restart: bool = False
     spark_is_gone: Callable[[], bool] = lambda: False
-    # Options of delta-rs: see `Context`.
-    storage: Mapping[str, str] = field(default_factory=dict)
-    # What the user says about a run that cannot go on by itself: see `Context`.
-    accept: bool = False
-    skip: tuple[str, ...] = ()
-    again: tuple[str, ...] = ()
-    stop: threading.Event = field(default_factory=threading.Event)
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STARTING))
 
     def run(self, pipelines: Mapping[str, Pipeline]) -> dict[str, Outcome]:
         """Until all have ended. What failed has an outcome that is not `ok`; the others go on."""
@@ -101,21 +86,8 @@ class _Worker:
     def _attempt(self) -> Outcome:
         runner = self._runner
         folder = runner.state / self.name
-        context = Context(
-            self.name,
-            runner.server,
-            folder,
-            self.progress,
-            runner.stop,
-            runner.once,
-            runner.session,
-            storage=runner.storage,
-            accept=runner.accept,
-            skip=runner.skip,
-            again=runner.again,
-            run_id=runner.id,
-            starting=runner.starting,
-        )
+        shared = {one.name: getattr(runner, one.name) for one in fields(RunSettings)}
+        context = Context(**{**shared, "state": folder}, name=self.name, progress=self.progress)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             claim_state(folder)

@@ -11,17 +11,17 @@ Spark's file systems reach, which needs Hadoop's jars for an object store.
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
-from pyspark_topics.client import TopicsClient
 from pyspark_topics.errors import PipelineFailed, in_a_line
 from pyspark_topics.pipelines.delta_table import FORMAT, is_address, location, sync_folder
+from pyspark_topics.servers import TopicsClient
 from pyspark_topics.writer import Staged
 
 _ACCOUNT = "azure_storage_account_name"
@@ -113,12 +113,6 @@ def claim_state(folder: StatePath) -> None:
 # --- checkpoints of routes ------------------------------------------------------------------------------
 
 
-class Files(Protocol):
-    def names(self, folder: str) -> list[str]: ...
-
-    def text(self, name: str) -> str | None: ...
-
-
 @dataclass(frozen=True)
 class _Local:
     path: Path
@@ -200,7 +194,7 @@ class Checkpoint:
 
     def __init__(self, state: StatePath, spark: SparkSession) -> None:
         where = state / "checkpoint"
-        self._files: Files
+        self._files: _Local | _OfSpark
         if isinstance(where, Path):
             self.uri = str(where)
             self._files = _Local(where)
@@ -270,11 +264,14 @@ class SteppedJob:
         """Return whether a step may have been committed; then the subject of the job must not change."""
         return self.step > 0 or bool(self.plan)
 
-    def commit(self, client: TopicsClient, steps: list[Staged], at: int) -> None:
-        """Each step under a number of its own, and noted when all have arrived."""
+    def commit(
+        self, client: TopicsClient, steps: list[Staged], at: int, committed: Callable[[], None] = lambda: None
+    ) -> None:
+        """Commit each step under a number of its own, and note them when all have arrived."""
         for number, staged in enumerate(steps, self.step):
             if staged.parts:
                 staged.commit(client, self.id, number)
+        committed()
         self.note(step=self.step + len(steps), at=at)
 
     def finish(self) -> None:

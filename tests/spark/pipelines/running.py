@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,18 @@ class Notes:
         self.last = {one.pipeline: one for one in pipelines}
 
 
+def killed_at(count: int, reached: str = "committed") -> Callable[[str, str], None]:
+    """Fail when a pipeline has come to this point so often, as if its process were killed there."""
+    left = [count]
+
+    def step(name: str, at: str) -> None:
+        left[0] -= at == reached
+        if not left[0]:
+            raise RuntimeError("killed")
+
+    return step
+
+
 class Pipelines:
     def __init__(
         self,
@@ -46,18 +58,18 @@ class Pipelines:
         more.setdefault("storage", self._storage)
         return Runner(address, self.state, lambda: self._spark, self.notes, **more)
 
-    def once(self, pipeline: Pipeline, name: str = "it") -> Outcome:
+    def once(self, pipeline: Pipeline, name: str = "it", **more: Any) -> Outcome:
         """Up to the heads of now."""
-        return self.runner(once=True).run({name: pipeline})[name]
+        return self.runner(once=True, **more).run({name: pipeline})[name]
 
-    def run(self, pipeline: Pipeline, name: str = "it") -> dict[str, Any]:
+    def run(self, pipeline: Pipeline, name: str = "it", **more: Any) -> dict[str, Any]:
         """The same, for one that is expected to succeed."""
-        outcome = self.once(pipeline, name)
+        outcome = self.once(pipeline, name, **more)
         assert outcome.ok, outcome.facts
         return outcome.facts
 
-    def failure(self, pipeline: Pipeline) -> str:
-        outcome = self.once(pipeline)
+    def failure(self, pipeline: Pipeline, **more: Any) -> str:
+        outcome = self.once(pipeline, **more)
         assert not outcome.ok
         text: str = outcome.facts["error"]
         return text

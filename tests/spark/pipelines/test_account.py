@@ -20,27 +20,10 @@ def seqs(*ranges: tuple[int, int]) -> SeqSet:
     return SeqSet.of(ranges)
 
 
-def test_present_deleted_and_lost_add_up() -> None:
-    archived = ArchivedSeqs(seqs((3, 6)), 4, seqs((1, 2)), 6)
-    missing = {"cap": seqs((1, 4)), "deleted": seqs((5, 5), (9, 9))}
-    found = account("t", 7, archived, LoggedSeqs(1, 10, seqs((6, 8), (10, 10)), missing))
-    assert found.ok
-    assert (found.seqs, found.archived, found.live, found.both) == (10, 4, 4, 1)
-    assert (found.deleted, found.lost) == (1, {"cap": 2})
-    assert found.archived + found.live - found.both + found.deleted + sum(found.lost.values()) == found.seqs
-
-
 def test_a_hole_that_was_not_announced() -> None:
     found = account("t", 7, ArchivedSeqs(), LoggedSeqs(1, 5, seqs((1, 2), (4, 5)), {}))
     assert found.unexplained == {NOT_THERE: seqs((3, 3))}
     assert not found.ok
-
-
-def test_a_record_that_the_archive_passed_over_although_the_log_has_it() -> None:
-    found = account(
-        "t", 7, ArchivedSeqs(seqs((1, 2), (4, 4)), 3, seqs(), 4), LoggedSeqs(1, 5, seqs((1, 5)), {})
-    )
-    assert found.unexplained == {PASSED: seqs((3, 3))}
 
 
 def test_loss_that_the_archive_was_not_told_of() -> None:
@@ -49,11 +32,6 @@ def test_loss_that_the_archive_was_not_told_of() -> None:
         PASSED: seqs((1, 2))
     }
     assert account("t", 7, ArchivedSeqs(seqs((3, 5)), 3, seqs((1, 2)), 5), logged).ok
-
-
-def test_deleted_before_it_was_archived_is_explained() -> None:
-    logged = LoggedSeqs(1, 5, seqs((1, 2), (4, 5)), {"deleted": seqs((3, 3))})
-    assert account("t", 7, ArchivedSeqs(seqs((1, 2), (4, 5)), 4, seqs(), 5), logged).ok
 
 
 def test_what_the_log_never_gave_out() -> None:
@@ -71,12 +49,6 @@ def test_rows_that_are_there_twice() -> None:
 
 def test_a_log_need_not_begin_at_one() -> None:
     assert account("t", 7, ArchivedSeqs(), LoggedSeqs(100, 101, seqs((100, 101)), {})).seqs == 2
-
-
-def test_a_life_that_has_ended_has_no_log_to_be_held_against() -> None:
-    found = account("t", 6, ArchivedSeqs(seqs((3, 4)), 2, seqs((1, 1)), 5), None)
-    assert found.ok
-    assert (found.is_live, found.archived, found.deleted, found.lost) == (False, 2, 2, {"announced": 1})
 
 
 # --- sets of seqs: the same as sets of numbers, in fewer words ------------------------------------------

@@ -21,7 +21,8 @@ from pyspark_topics.pipelines.context import Outcome
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
 from pyspark_topics.pipelines.runner import Runner
-from tests.spark.pipelines.running import Notes, Pipelines
+from tests.spark.pipelines.lakes import forget_gaps
+from tests.spark.pipelines.running import Notes, Pipelines, killed_at
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
@@ -139,13 +140,12 @@ def test_topics_by_pattern_share_a_table(
 
 
 def test_gaps_of_a_commit_that_a_crash_left_alone_become_rows_later(
-    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.configure(topic, cap_records=1)
     server.append(topic, *range(3))
-    with monkeypatch.context() as patch:
-        patch.setattr(Lake, "note_gaps", lambda self: None)
-        pipelines.run(Archive(topics=[topic], table=table))
+    pipelines.run(Archive(topics=[topic], table=table))
+    forget_gaps(Lake(table))
     assert Lake(table).gaps() == []
     pipelines.run(Archive(topics=[topic], table=table))
     pipelines.run(Archive(topics=[topic], table=table))
@@ -177,16 +177,12 @@ def test_what_the_table_does_not_give_back_is_not_trimmed(
     assert server.state(topic)["earliest_seq"] == 1
 
 
-def test_nothing_is_trimmed_when_the_commit_fails(
-    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+def test_nothing_is_trimmed_without_a_commit(
+    server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     server.append(topic, *range(5))
-
-    def full(self: Lake, *_: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Lake, "commit", full)
-    assert "no space left" in pipelines.failure(Archive(topics=[topic], table=table, trim=True))
+    archive = Archive(topics=[topic], table=table, trim=True)
+    assert pipelines.failure(archive, step=killed_at(1, "written")) == "killed"
     assert server.state(topic)["earliest_seq"] == 1
 
 
@@ -204,54 +200,41 @@ def test_two_archives_of_a_topic_into_a_table_collide_instead_of_writing_twice(
     assert seqs(spark, table) == list(range(1, 7))
 
 
+def once(act: Callable[[], object]) -> Callable[[str, str], None]:
+    """Act between the files and the commit of the first batch of an archive."""
+    left = [act]
+
+    def step(*_: str) -> None:
+        if left:
+            left.pop()()
+
+    return step
+
+
 def test_a_batch_that_collides_with_a_rewrite_is_read_again(
-    spark: SparkSession,
-    server: Server,
-    topic: str,
-    pipelines: Pipelines,
-    table: str,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     """As when an erasure comes between reading and committing."""
     server.append(topic, *range(5))
     pipelines.run(Archive(topics=[topic], table=table))
     server.append(topic, 5, 6)
-    commit = Lake.commit
 
-    def meanwhile(self: Lake, *arguments: Any) -> None:
-        monkeypatch.setattr(Lake, "commit", commit)
+    def meanwhile() -> None:
         server.delete(topic, before_seq=7)
-        other = Lake(table)
-        other.replace([], [], standing={topic: StreamOffset(5, server.state(topic)["epoch"])})
-        commit(self, *arguments)
+        Lake(table).replace([], [], standing={topic: StreamOffset(5, server.state(topic)["epoch"])})
 
-    monkeypatch.setattr(Lake, "commit", meanwhile)
-    assert pipelines.run(Archive(topics=[topic], table=table))["records"] == 1
+    assert pipelines.run(Archive(topics=[topic], table=table), step=once(meanwhile))["records"] == 1
     assert seqs(spark, table) == [1, 2, 3, 4, 5, 7]
 
 
-def test_two_archives_write_every_record_once_also_when_files_are_merged_in_between(
-    spark: SparkSession,
-    server: Server,
-    topic: str,
-    pipelines: Pipelines,
-    table: str,
-    monkeypatch: pytest.MonkeyPatch,
+def test_two_archives_that_read_at_the_same_time_write_every_record_once(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
-    """The other commits while this one reads, and this one looks at the table before it commits."""
+    archive = Archive(topics=[topic], table=table)
     server.append(topic, *range(5))
-    pipelines.run(Archive(topics=[topic], table=table))
+    pipelines.run(archive)
     server.append(topic, 5, 6)
-    commit = Lake.commit
-
-    def meanwhile(self: Lake, *arguments: Any) -> None:
-        monkeypatch.setattr(Lake, "commit", commit)
-        pipelines.run(Archive(topics=[topic], table=table), "other")
-        self.replace([], [])  # as compaction does
-        commit(self, *arguments)
-
-    monkeypatch.setattr(Lake, "commit", meanwhile)
-    assert pipelines.run(Archive(topics=[topic], table=table))["records"] == 0
+    assert pipelines.run(archive, step=once(lambda: pipelines.run(archive, "other")))["records"] == 0
     assert seqs(spark, table) == [1, 2, 3, 4, 5, 6, 7]
     assert len(list(Path(table).glob("*.parquet"))) == len(Lake(table).files())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +96,7 @@ def test_a_file_of_python(tmp_path: Path) -> None:
         ({"pipeline": {"it": {**ROUTE, "mode": "apend"}}}, "mode: it has to be append, update or complete"),
         ({"pipeline": {"it": {**ROUTE, "python": "a.py:f"}}}, "give either sql or python"),
         ({"pipeline": {"it": {**ROUTE, "sql": None, "python": "a.py:f"}}}, "there is no such file"),
+        ({"pipeline": {"it": {**ROUTE, "sql": None, "python": "a.py"}}}, 'has to be like "routes.py:enrich"'),
         ({"pipeline": {"it": {"kind": "route", "topics": ["a"], "sql": "SELECT 1"}}}, "announced somewhere"),
         ({"pipeline": {"it": {**ARCHIVE, "topics": ["a b"]}}}, 'a topic cannot be called "a b"'),
         ({"pipeline": {"it": {**ROUTE, "into": "a/b"}}}, 'a topic cannot be called "a/b"'),
@@ -206,8 +206,7 @@ def test_code_is_looked_for_beside_the_file(tmp_path: Path, name: str, text: str
         Route(topics=["a"], into="b", python="routes.py:nothing", _folder=str(tmp_path))
 
 
-def test_python_imports_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_python_imports_what_lies_beside_it(tmp_path: Path) -> None:
     (tmp_path / "names_beside.py").write_text("TOPICS = ['orders']\n")
     path = tmp_path / "pipelines.py"
     path.write_text(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pyspark_topics.client import Client
-from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.replay import Pace
 from pyspark_topics.pipelines.state import SteppedJob
 from pyspark_topics.writer import Staged
@@ -59,13 +58,6 @@ def test_what_was_not_committed_is_not_noted(tmp_path: Path) -> None:
     client.is_away = False
     again.commit(client, [Staged("a", ["0"])], at=5)
     assert SteppedJob.open(path, {}).plan == [9]
-
-
-def test_notes_that_cannot_be_read_stop_the_job(tmp_path: Path) -> None:
-    path = tmp_path / "job.json"
-    path.write_text("{")
-    with pytest.raises(PipelineFailed, match="would start again and write everything a second time"):
-        SteppedJob.open(path, {})
 
 
 def test_the_rate_is_kept() -> None:

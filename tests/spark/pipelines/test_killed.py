@@ -16,15 +16,15 @@ from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TableRange, write_files
 from tests.spark.pipelines.lakes import records
 from tests.spark.server import Server
-from tests.support.hadoop import s3a_settings
-from tests.support.stores import S3, Store
+from tests.support.stores import S3, Store, s3a_settings
 
 # Each pipeline gets through its first step. In a later one, the archive hangs when its files are written and
 # nothing is committed; the others when the server has everything, and has not noted that yet.
 DRIVER = """
 import sys, time
+from collections import Counter
 from pathlib import Path
-from pyspark_topics.pipelines import archive, lake, load, micro_batches, replay, state
+from pyspark_topics.pipelines import archive, load, replay
 from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines.declaration import read_declaration
 from pyspark_topics.pipelines.runner import Runner
@@ -33,38 +33,24 @@ from pyspark_topics.pipelines.terminal import Lines
 from pyspark_topics.session import SharedSession
 
 path, url = sys.argv[1:]
-commits, route_commits, notes = lake.Lake.commit, micro_batches.RunningRoute._commit, state.SteppedJob.note
-counts = {"lake": 0, "route": 0}
 archive.FIRST_FILE_RECORDS, replay.STEP_SEQS = 30, 10
 load.SPLIT_BYTES, load.COMMIT_BYTES = 50, 100
+hangs = {"lake written": 2, "copy committed": 2, "history committed": 3, "again committed": 3}
+counts = Counter()
 
-def hang(what):
-    print(what, flush=True)
-    time.sleep(600)
+def step(name, reached):
+    said = f"{name} {reached}"
+    counts[said] += 1
+    if counts[said] == hangs.get(said):
+        print(said, flush=True)
+        time.sleep(600)
 
-def commit(self, *args):
-    counts["lake"] += 1
-    if counts["lake"] == 2:
-        hang("files written")
-    commits(self, *args)
-
-def route_commit(self, *args):
-    counts["route"] += 1
-    route_commits(self, *args)
-    if counts["route"] == 2:
-        hang("stage committed")
-
-def note(self, *, step, at, finished=False):
-    if step > self.step > 1:
-        hang(f"{self.path.parent.name} committed")
-    notes(self, step=step, at=at, finished=finished)
-
-lake.Lake.commit, micro_batches.RunningRoute._commit, state.SteppedJob.note = commit, route_commit, note
 declaration = read_declaration(Path(path))
 session = SharedSession("killed", "local[2]", declaration.spark, log=Path(path).with_suffix(".log"))
 display = Lines(sys.stderr, as_json=False, pause_s=60)
 state = state_path(declaration.state, declaration.storage)
-Runner(ServerOptions(url), state, session, display, storage=declaration.storage).run(declaration.pipelines)
+runner = Runner(ServerOptions(url), state, session, display, storage=declaration.storage, step=step)
+runner.run(declaration.pipelines)
 """
 
 DECLARATION = """
@@ -249,14 +235,6 @@ def test_killed_with_the_checkpoint_of_a_route_in_s3(
     assert server.data(f"{topic}.copy") == list(range(COUNT))
 
 
-SAID = {
-    "lake": "files written",
-    "copy": "stage committed",
-    "history": "history committed",
-    "again": "again committed",
-}
-
-
 def kill_in_the_middle(server: Server, declaration: Path, names: tuple[str, ...] = NAMES) -> None:
     with (declaration.parent / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
@@ -273,7 +251,8 @@ def kill_in_the_middle(server: Server, declaration: Path, names: tuple[str, ...]
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         driver.stdout.close()
-    assert said == {SAID[name] for name in names}, (declaration.parent / "driver.log").read_text()
+    expected = {f"{name} {'written' if name == 'lake' else 'committed'}" for name in names}
+    assert said == expected, (declaration.parent / "driver.log").read_text()
 
 
 def finish(server: Server, declaration: Path, *runs: tuple[str, ...]) -> None:

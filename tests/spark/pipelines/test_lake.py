@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
-from deltalake.exceptions import DeltaError
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import StreamOffset
-from pyspark_topics.pipelines import lake as lake_module
-from pyspark_topics.pipelines.delta_table import Collision, Folder
+from pyspark_topics.pipelines.delta_table import Collision
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
 from pyspark_topics.pipelines.table_schema import RECORDS
-from tests.spark.pipelines.lakes import add, records, seqs
+from tests.spark.pipelines.lakes import add, forget_gaps, records, seqs
 
 # --- commits --------------------------------------------------------------------------------------------
 
@@ -42,13 +41,14 @@ def test_files_and_positions_move_together(lake: Lake) -> None:
     assert Lake(lake.path).archived("orders", 2) is None
 
 
-def test_a_commit_is_synced_when_it_returns(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = list(write_files([records(1, 3)], lake.location))
+def test_files_and_their_commit_are_synced_when_that_returns(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
-    lake.commit(files, {}, {"orders": StreamOffset(3, 1)}, [])
+    (one,) = add(lake, 1, 3)
     log = f"{lake.path}/_delta_log"
-    assert synced == [f"{log}/{lake.records.version():020}.json", log]
+    assert synced == [f"{lake.path}/{one.path}", lake.path, f"{log}/{lake.records.version():020}.json", log]
 
 
 def test_the_second_to_move_a_topic_collides(lake: Lake) -> None:
@@ -167,11 +167,10 @@ def test_a_table_of_an_earlier_version_is_refused_with_the_way_on(table: str) ->
 # --- gaps -----------------------------------------------------------------------------------------------
 
 
-def test_gaps_become_rows_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_become_rows_once(lake: Lake) -> None:
     first, second = Gap("orders", 1, 1, 2, "cap"), Gap("orders", 1, 4, None, "recreated")
-    with monkeypatch.context() as patch:  # killed between the two commits
-        patch.setattr(Lake, "note_gaps", lambda self: None)
-        add(lake, 3, 3, first)
+    add(lake, 3, 3, first)
+    forget_gaps(lake)
     again = Lake(lake.path)
     assert again.gaps() == []
     again.note_gaps()
@@ -180,13 +179,10 @@ def test_gaps_become_rows_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
     assert Lake(lake.path).gaps() == [first, second]
 
 
-def test_commits_without_gaps_are_not_looked_through_for_ever(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lake_module, "_NOTE_EVERY", 3)
-    for n in range(1, 5):
+def test_commits_without_gaps_are_not_looked_through_for_ever(lake: Lake) -> None:
+    for n in range(1, 53):
         add(lake, n, n)
-    assert Lake(lake.path)._noted == 3
+    assert DeltaTable(f"{lake.path}_gaps").transaction_version("topics/gaps") == 50
     assert Lake(lake.path).gaps() == []
 
 
@@ -198,14 +194,8 @@ def test_a_file_that_is_part_of_the_table_is_never_discarded(lake: Lake) -> None
     assert seqs(lake) == [1, 2, 3]
 
 
-def test_a_table_that_another_writer_makes_at_the_same_time_is_taken(
-    table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = Folder.make_table
-
-    def late(*arguments: Any) -> DeltaTable:
-        plain(*arguments)
-        raise DeltaError("Protocol changed since last commit")
-
-    monkeypatch.setattr(Folder, "make_table", late)
-    assert seqs(Lake(table)) == []
+def test_a_table_that_several_writers_make_at_the_same_time_is_one(table: str) -> None:
+    with ThreadPoolExecutor(8) as writers:
+        lakes = list(writers.map(lambda _: Lake(table), range(8)))
+    assert len({one.records.metadata().id for one in lakes}) == 1
+    assert [seqs(one) for one in lakes] == [[]] * 8

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_topics.pipelines import Load, load
-from pyspark_topics.pipelines.state import SteppedJob
-from tests.spark.pipelines.running import Pipelines
+from pyspark_topics.pipelines import Load
+from pyspark_topics.pipelines.load_notes import Loaded
+from pyspark_topics.pipelines.state import claim_state
+from tests.spark.pipelines.running import Pipelines, killed_at
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
@@ -58,22 +59,16 @@ def test_a_tag_that_is_no_text_is_refused(
 
 
 def test_a_load_that_was_killed_between_commit_and_note_goes_on(
-    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(load, "SPLIT_BYTES", 2_000)
-    monkeypatch.setattr(load, "COMMIT_BYTES", 1_000)
     (tmp_path / "a.json").write_text("".join(f'{{"n":{n}}}\n' for n in range(1000)))
+    # A job keeps the sizes that it began with.
+    state = pipelines.state / "it"
+    state.mkdir(parents=True)
+    claim_state(state)
+    Loaded(state).new(str(tmp_path / "a.json"), {"into": topic, "split_bytes": 2_000, "commit_bytes": 1_000})
     settings = Load(files=[str(tmp_path / "a.json")], into=topic)
-    noted = SteppedJob.note
-
-    def killed(job: SteppedJob, *, step: int, at: int, finished: bool = False) -> None:
-        if at == 3:
-            raise RuntimeError("killed")
-        noted(job, step=step, at=at, finished=finished)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SteppedJob, "note", killed)
-        assert pipelines.failure(settings) == "killed"
+    assert pipelines.failure(settings, step=killed_at(3)) == "killed"
     assert 0 < server.state(topic)["head_seq"] < 1000
     pipelines.run(settings)
     assert server.data(topic) == [{"n": n} for n in range(1000)]
@@ -272,7 +267,7 @@ def test_a_file_that_was_loaded_and_changed_is_refused_and_one_that_grew_can_go_
 
 
 def test_copies_of_lines_that_were_added_go_once_they_are_loaded_and_not_before(
-    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
 ) -> None:
     """An erasure does not find them, and their file may be removed meanwhile."""
     lines, copies = tmp_path / "a.jsonl", pipelines.state / "it" / "added"
@@ -280,10 +275,8 @@ def test_copies_of_lines_that_were_added_go_once_they_are_loaded_and_not_before(
     settings = Load(files=[str(lines)], into=topic, grown="continue")
     pipelines.run(settings)
     lines.write_text("1\n2\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(SteppedJob, "commit", _killed)
-        assert pipelines.failure(settings) == "killed"
-        assert pipelines.failure(settings) == "killed"
+    for _ in range(2):
+        assert pipelines.failure(settings, step=killed_at(1)) == "killed"
     assert (copies / "a.jsonl").read_text() == "2\n"
     pipelines.run(settings)
     assert server.data(topic) == [1, 2]
@@ -293,10 +286,6 @@ def test_copies_of_lines_that_were_added_go_once_they_are_loaded_and_not_before(
     lines.unlink()
     assert "no file matches" in pipelines.failure(settings)
     assert list(copies.iterdir()) == []
-
-
-def _killed(*_: object) -> None:
-    raise RuntimeError("killed")
 
 
 # Taken for patterns, some would find others of these, or nothing.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_topics.pipelines import parquet
 from pyspark_topics.pipelines.delta_table import location
 from pyspark_topics.pipelines.parquet import TableRange, read_file, write_files
 from pyspark_topics.pipelines.table_schema import RECORDS
@@ -29,26 +27,21 @@ def test_files_say_what_is_in_them(tmp_path: Path) -> None:
     assert file.read()["data"].to_pylist() == [str(n) for n in range(1, 10)]
 
 
-def test_files_end_at_the_target_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-    files = list(write_files([records(n, n + 9) for n in range(1, 100, 10)], location(str(tmp_path)), 1500))
-    assert 1 < len(files) < 10
-    assert sum(one.rows for one in files) == 100
-    assert [one.low["seq"] for one in files] == sorted(one.low["seq"] for one in files)
+def large(seq: int) -> pa.RecordBatch:
+    """One record, and a row group of its own."""
+    one = records(seq, seq)
+    at = one.schema.get_field_index("data")
+    return one.set_column(at, one.schema.field(at), pa.array(["x" * (65 << 20)]))
 
 
-def test_a_file_is_synced_before_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
-    (one,) = write_files([records(1, 3)], location(str(tmp_path)))
-    assert synced == [str(tmp_path / one.path), str(tmp_path)]
+def test_files_end_at_the_target_size(tmp_path: Path) -> None:
+    files = list(write_files(map(large, (1, 2, 3)), location(str(tmp_path)), 1000))
+    assert [(one.rows, one.low["seq"]) for one in files] == [(1, 1), (1, 2), (1, 3)]
 
 
-def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-
+def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
     def breaks() -> Iterator[pa.RecordBatch]:
-        yield records(1, 3)
+        yield large(1)
         raise OSError("the server is gone")
 
     with pytest.raises(OSError, match="gone"):
@@ -57,10 +50,7 @@ def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string()])
-def test_files_are_read_in_our_types_whoever_wrote_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
-) -> None:
-    monkeypatch.setattr(parquet, "_BATCH_ROWS", 4)
+def test_files_are_read_in_our_types_whoever_wrote_them(tmp_path: Path, kind: pa.DataType) -> None:
     theirs = pa.schema([one.with_type(kind) if one.type == pa.string() else one for one in RECORDS])
     pq.write_table(pa.Table.from_batches([records(1, 9)]).cast(theirs), tmp_path / "theirs.parquet")
     (ours,) = write_files([records(10, 12)], location(str(tmp_path)))

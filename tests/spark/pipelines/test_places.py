@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import Schema
 
@@ -57,23 +56,6 @@ def test_files_are_written_read_listed_and_removed_alike(where: Location) -> Non
     assert not where.is_free()
     where.remove([one.path, "not-there.parquet"])
     assert where.files(".parquet") == set()
-
-
-def test_only_row_groups_that_may_hold_a_seq_are_read(
-    where: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pyspark_topics.pipelines.parquet.ROW_GROUP_BYTES", 1)
-    (one,) = write_files([records(n, n + 9) for n in range(1, 50, 10)], where)
-    read: list[int] = []
-    plain = pq.ParquetFile.read_row_group
-
-    def noted(self: pq.ParquetFile, group: int, **more: object) -> pa.Table:
-        read.append(group)
-        return plain(self, group, **more)
-
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", noted)
-    assert TableRange(where, (one.path,), "orders", 1, 20, 21).read(["seq"])["seq"].to_pylist() == [20, 21]
-    assert read == [1, 2]
 
 
 def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_topics.pipelines import Archive, Replay, replay
-from pyspark_topics.pipelines.state import SteppedJob
-from tests.spark.pipelines.running import Pipelines
+from pyspark_topics.pipelines import Archive, Replay
+from tests.spark.pipelines.running import Pipelines, killed_at
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
@@ -51,25 +50,16 @@ def test_a_part_by_seq_or_by_time(server: Server, topic: str, pipelines: Pipelin
 
 
 def test_one_killed_between_commit_and_note_goes_on(
-    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
-    monkeypatch.setattr(replay, "STEP_SEQS", 10)
-    server.append(topic, *range(55))
+    server.append(topic, *range(2500))
     pipelines.run(Archive(topics=[topic], table=table))
-    settings = Replay(table=table, topic=topic, into=f"{topic}.out")
-    noted = SteppedJob.note
-
-    def killed(job: SteppedJob, *, step: int, at: int, finished: bool = False) -> None:
-        if at == 29:
-            raise RuntimeError("killed")
-        noted(job, step=step, at=at, finished=finished)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SteppedJob, "note", killed)
-        assert pipelines.failure(settings) == "killed"
-    assert server.state(f"{topic}.out")["head_seq"] == 29
+    # A rate makes small steps.
+    settings = Replay(table=table, topic=topic, into=f"{topic}.out", rate=1000)
+    assert pipelines.failure(settings, step=killed_at(2)) == "killed"
+    assert server.state(f"{topic}.out")["head_seq"] == 1999
     assert pipelines.run(settings)["finished"]
-    assert server.data(f"{topic}.out") == list(range(55))
+    assert server.data(f"{topic}.out") == list(range(2500))
 
 
 def test_mistakes_are_explained(server: Server, topic: str, pipelines: Pipelines, table: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.options import ServerOptions as Address
-from pyspark_topics.pipelines import progress
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.progress import Figures, Reports
 from pyspark_topics.pipelines.runner import Runner
@@ -104,21 +103,27 @@ def test_it_tells_changes_and_one_that_failed_counts_as_failed_until_it_has_move
     heard.close()
 
 
-def test_a_server_that_is_away_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_RETRY_S", 0.001)
-    is_told = threading.Event()
-    answers = iter((False, False, True))
+class Away(Reports):
+    """To a server that does not answer the first times."""
 
-    def tell(name: str, said: Any) -> bool:
-        is_back = next(answers)
-        if is_back:
-            is_told.set()
-        return is_back
+    retry_s = 0.001
 
-    reports = Reports(Address("http://127.0.0.1:1"))
-    monkeypatch.setattr(reports, "_tell", tell)
+    def __init__(self, failures: int) -> None:
+        self.is_told = threading.Event()
+        self._left = failures
+        super().__init__(Address("http://127.0.0.1:1"))
+
+    def _tell(self, name: str, said: Any) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            self.is_told.set()
+        return self._left < 0
+
+
+def test_a_server_that_is_away_is_told_when_it_is_back() -> None:
+    reports = Away(2)
     reports.note(Figures("lake", "archive", "failed", "no space"))
-    assert is_told.wait(30)
+    assert reports.is_told.wait(30)
     reports.close()
 
 

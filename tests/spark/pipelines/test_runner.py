@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,11 +11,10 @@ import pytest
 
 from pyspark_topics.errors import PipelineFailed, explain, written_for_users
 from pyspark_topics.options import ServerOptions
-from pyspark_topics.pipelines import progress
-from pyspark_topics.pipelines import runner as runner_module
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.progress import Figures
 from pyspark_topics.pipelines.runner import Runner
+from tests.spark.servers.fleet import Simulated, simulated
 
 
 class Fake:
@@ -38,17 +37,16 @@ def no_spark() -> None:
     raise AssertionError("Spark was not needed")
 
 
-@pytest.fixture(autouse=True)
-def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no server that could be told; see `test_reports`."""
-    monkeypatch.setattr(progress.Reports, "note", lambda self, figures: None)
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Runner]]:
+    with simulated(Simulated()) as url:
+        yield lambda **more: Runner(ServerOptions(url), tmp_path, no_spark, Silent(), **more)  # type: ignore[arg-type]
 
 
-def make(tmp_path: Path, **more: bool) -> Runner:
-    return Runner(ServerOptions("http://127.0.0.1:1"), tmp_path, no_spark, Silent(), **more)  # type: ignore[arg-type]
+Make = Callable[..., Runner]
 
 
-def test_the_others_go_on_when_one_fails(tmp_path: Path) -> None:
+def test_the_others_go_on_when_one_fails(make: Make) -> None:
     def fails(context: Context) -> Outcome:
         raise PipelineFailed("no space left")
 
@@ -57,26 +55,25 @@ def test_the_others_go_on_when_one_fails(tmp_path: Path) -> None:
         context.progress.advance(3, lag=0)
         return Outcome(facts={"n": 3})
 
-    outcomes = make(tmp_path).run({"bad": Fake(fails), "good": Fake(works)})
+    outcomes = make().run({"bad": Fake(fails), "good": Fake(works)})
     assert outcomes["good"] == Outcome(facts={"n": 3})
     assert outcomes["bad"] == Outcome(ok=False, facts={"error": "no space left"})
 
 
-def test_what_failed_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "FIRST_PAUSE_S", 0.001)
+def test_what_failed_is_started_again(make: Make) -> None:
     attempts = []
 
-    def fails_twice(context: Context) -> Outcome:
+    def fails_first(context: Context) -> Outcome:
         attempts.append(context)
-        if len(attempts) < 3:
+        if len(attempts) < 2:
             raise PipelineFailed("not yet")
         return Outcome()
 
-    assert make(tmp_path, restart=True).run({"it": Fake(fails_twice)})["it"].ok
-    assert len(attempts) == 3
+    assert make(restart=True).run({"it": Fake(fails_first)})["it"].ok
+    assert len(attempts) == 2
 
 
-def test_without_spark_nothing_is_started_again(tmp_path: Path) -> None:
+def test_without_spark_nothing_is_started_again(make: Make) -> None:
     """So that the process ends, and its supervisor starts another, with another Spark."""
     attempts = []
 
@@ -88,16 +85,16 @@ def test_without_spark_nothing_is_started_again(tmp_path: Path) -> None:
         context.stop.wait()
         return Outcome()
 
-    runner = make(tmp_path, restart=True)
+    runner = make(restart=True)
     runner.spark_is_gone = lambda: True
     outcomes = runner.run({"a": Fake(fails), "b": Fake(follows)})
     assert (outcomes["a"].ok, outcomes["b"].ok, len(attempts)) == (False, True, 1)
     assert outcomes["a"].facts["error"].startswith("Spark has ended")
 
 
-def test_being_told_to_end_is_no_failure(tmp_path: Path) -> None:
+def test_being_told_to_end_is_no_failure(make: Make) -> None:
     started = threading.Event()
-    runner = make(tmp_path, restart=True)
+    runner = make(restart=True)
 
     def follows(context: Context) -> Outcome:
         started.set()
@@ -115,16 +112,16 @@ def test_being_told_to_end_is_no_failure(tmp_path: Path) -> None:
     assert [one.state for one in runner.display.last] == ["stopped", "stopped"]
 
 
-def test_the_state_of_an_earlier_version_is_refused_with_the_way_on(tmp_path: Path) -> None:
+def test_the_state_of_an_earlier_version_is_refused_with_the_way_on(make: Make, tmp_path: Path) -> None:
     def works(context: Context) -> Outcome:
         (context.state / "job.json").write_text("{}")
         return Outcome()
 
-    assert make(tmp_path).run({"it": Fake(works)})["it"].ok
-    assert make(tmp_path).run({"it": Fake(works)})["it"].ok
+    assert make().run({"it": Fake(works)})["it"].ok
+    assert make().run({"it": Fake(works)})["it"].ok
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "set-000000.json").write_text("{}")
-    error = make(tmp_path).run({"old": Fake(works)})["old"].facts["error"]
+    error = make().run({"old": Fake(works)})["old"].facts["error"]
     assert error == (
         f"{tmp_path}/old holds the state of another version of topics: finish this pipeline with that "
         "version, then give another folder as state"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -55,15 +54,8 @@ def archiver(url: str, folder: Path, *, once: bool) -> _Archiver:
     def no_spark() -> None:
         raise AssertionError("a look takes no Spark")
 
-    context = Context(
-        "it",
-        ServerOptions(url, None, 0.1),
-        folder,
-        Progress("it", "archive"),
-        threading.Event(),
-        once,
-        no_spark,
-    )  # type: ignore[arg-type]
+    server, progress = ServerOptions(url, None, 0.1), Progress("it", "archive")
+    context = Context(server, folder, no_spark, "it", progress, once=once)  # type: ignore[arg-type]
     given = {"url": url, "subscribePattern": ".*", "patience": "0.1"}
     settings = Archive(pattern=".*", table=str(folder / "lake"))
     return _Archiver(settings, context, parse_read(given), context.server.client(), lake)

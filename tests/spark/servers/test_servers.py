@@ -191,11 +191,11 @@ class Noted(Client):
         self.commits: list[tuple[str, int, list[str]]] = []
         self._bad_row = bad_row
 
-    def put_part(self, stage: str, part: str, arrow_stream: bytes, topic: str | None) -> dict[str, object]:
+    def stage_part(self, stage: str, part: str, arrow_stream: bytes, topic: str | None) -> list[str]:
         if self._bad_row is not None:
             raise Refused(400, "invalid_request", f"row {self._bad_row}: data is not JSON")
         self.parts[part] = pa.ipc.open_stream(arrow_stream).read_all()["data"].to_pylist()
-        return {}
+        return [part]
 
     def commit_stage(self, stage: str, identity: str, batch: int, parts: list[str]) -> dict[str, object]:
         self.commits.append((identity, batch, parts))
