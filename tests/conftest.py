@@ -82,21 +82,30 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     process.stop()
 
 
-def pytest_collection_finish() -> None:
+_FROZEN = pytest.StashKey[int]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the garbage collector from walking all tests and modules again and again."""
     gc.collect()
     gc.freeze()
+    session.stash[_FROZEN] = gc.get_freeze_count()
+
+
+# A walk through all objects takes half a second.
+_MANY_FROZEN = 100_000
 
 
 @pytest.fixture(scope="module", autouse=True)
-def garbage_is_collected() -> Iterator[None]:
-    """Free the servers of a module: each of them excludes all that exists at its start from collection."""
-    before = gc.get_freeze_count()
+def garbage_is_collected(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Free servers of earlier modules: each of them excludes all that exists at its start from collection."""
     yield
-    if gc.get_freeze_count() > before:
+    stash, frozen = request.session.stash, gc.get_freeze_count()
+    if frozen > stash[_FROZEN] + _MANY_FROZEN:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        stash[_FROZEN] = gc.get_freeze_count()
 
 
 @pytest.fixture(autouse=True)
