@@ -23,7 +23,7 @@ from tests.support.arrow import arrow_stream
 LOWERED = {
     "topics.log.remove.ledger.MAX_STRETCHES": 1,
     "topics.flow.cursors.MAX_CURSORS": 3,
-    "topics.flow.kept_cursors.MAX_LEFT_BEHIND": 3,
+    "topics.flow.cursors.MAX_LEFT_BEHIND": 3,
     "topics.flow.pins.MAX_VIEWS": 2,
     "topics.flow.pipelines.MAX_PIPELINES": 2,
     "topics.flow.queues.leases.STALE_TIMES": 2,

@@ -17,8 +17,7 @@ import pytest
 from topics import codec
 from topics.codec.stored import HAS_HOPS, HAS_META
 from topics.core import FIELDS
-from topics.flow.cursors import Cursors
-from topics.flow.kept_cursors import StoredCursor
+from topics.flow.cursors import Cursors, StoredCursor
 from topics.flow.pipelines import Pipelines, Report
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.losses import LossState

@@ -10,8 +10,7 @@ from typing import Any
 import topics
 from topics.core import invalid
 from topics.engine.node import Node
-from topics.flow.cursors import Cursors
-from topics.flow.kept_cursors import StoredCursor
+from topics.flow.cursors import Cursors, StoredCursor
 from topics.http.admission.auth import ADMIN, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.auth import about_key

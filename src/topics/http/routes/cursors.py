@@ -7,8 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.core import ApiError, invalid, topic_not_found
-from topics.flow.cursors import Cursors
-from topics.flow.kept_cursors import StoredCursor
+from topics.flow.cursors import Cursors, StoredCursor
 from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import (
