@@ -24,7 +24,7 @@ FIELDS = (
     NamedField("tag", 256, flag=2, is_in_row=False, is_indexed=True),
     NamedField("node", 128, flag=4, is_in_row=True, is_indexed=False),
 )
-TAG_AT, NODE_AT = range(len(FIELDS))
+TAG_AT, NODE_AT = 0, 1
 
 # The values of a field, one for each record; None if no record has one.
 Column: TypeAlias = list[str | None] | None
