@@ -78,7 +78,7 @@ def test_an_event_source_reads_reconnects_and_misses_nothing(browser: Browser, a
     told = seen(browser, "seen.length >= 5")
     assert told[3][2]["records"][0]["data"] == "live"
     # The connection breaks; the browser comes back by itself and says how far it got.
-    app.inside(lambda: [stream._held.abort() for stream in app.app.watches.streams])
+    app.inside(lambda: [stream._held.abort() for stream in app.app.service.streams.open])
     write("meanwhile")
     told = seen(browser, "opened == 2 && seen.length >= 7")
     assert [record["data"] for event, _, body in told if event == "record" for record in body["records"]] == [
@@ -100,7 +100,7 @@ def test_an_event_source_tails_topics_without_a_session(browser: Browser, tmp_pa
         app.write("shop.a", 1, 2)
         browser.run(LISTEN % json.dumps("/v0/tail?topic=shop.*@-1"))
         assert [event for event, _, _ in seen(browser, "seen.length >= 2")] == ["record", "caught-up"]
-        app.inside(lambda: [stream._held.abort() for stream in app.app.tails.streams])
+        app.inside(lambda: [stream._held.abort() for stream in app.app.service.streams.open])
         app.write("shop.b", "meanwhile")
         app.write("shop.a", 3)
         told = seen(browser, "opened == 2 && seen.filter((one) => one[0] == 'record').length >= 3")
@@ -110,7 +110,7 @@ def test_an_event_source_tails_topics_without_a_session(browser: Browser, tmp_pa
             "shop.b": ["meanwhile"],
         }
         # What we have to say at the end is not taken for the browser's own errors.
-        app.inside(app.app.tails.end_streams)
+        app.inside(app.app.service.streams.shut_down)
         told = seen(browser, "seen.at(-1)[0] == 'closing'")
         assert told[-1][2]["code"] == "server_shutting_down"
         browser.run("source.close()")

@@ -57,7 +57,7 @@ def test_the_conversation_over_a_websocket(server: ServerProcess) -> None:
 @pytest.fixture
 def routes(tmp_path: Path) -> Iterator[list[Route]]:
     running = RunningApp(tmp_path)
-    yield running.inside(running.app._routes)
+    yield list(running.app.server.routes)
     running.stop()
 
 

@@ -148,6 +148,6 @@ def test_abandoned_connections_leave_nothing_behind(tmp_path: Path) -> None:
         context = app.app.server.context
         eventually(lambda: context.open_connections == 0)
         assert all(key.inflight == 0 for key in context.keyring.keys)
-        assert app.app.stream_slots.open == 0
+        assert app.app.service.streams.taken == 0
     finally:
         app.stop()

@@ -115,5 +115,7 @@ def queue_app(shared_app: QueueApp) -> Iterator[QueueApp]:
     shared_app.hang_up()
     running = shared_app.app
     eventually(
-        lambda: shared_app.inside(lambda: not running.node.queues.workers() and not running.stream_slots.open)
+        lambda: shared_app.inside(
+            lambda: not running.node.queues.workers() and not running.service.streams.taken
+        )
     )

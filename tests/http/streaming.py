@@ -114,12 +114,11 @@ class RunningApp(InThread):
         def count() -> dict[str, int]:
             app = self.app
             return {
-                "slots": app.stream_slots.open,
-                "streams": len(app.watches.streams),
-                "sockets": len(app.sockets.sockets),
+                "slots": app.service.streams.taken,
+                "streams": len(app.service.streams.open),
                 "feeds": len(app.node.fanout.topics),
                 "listeners": sum(len(topic.listeners) for topic in app.node.engine.by_name.values()),
-                "heartbeats": len(app.watches.heartbeats._entries) + len(app.work.heartbeats._entries),
+                "heartbeats": len(app.service.streams.heartbeats),
                 "workers": len(app.node.queues.workers()),
                 "parked": len(app.service.parked),
                 "connections": len(app.server.context.streams),

@@ -167,7 +167,7 @@ def test_a_client_that_ends_its_side_and_does_not_read_is_not_waited_for(app: Qu
 
 
 def test_a_worker_that_never_reads_is_cut_off_and_others_get_its_jobs(app: QueueApp) -> None:
-    app.app.work.patience_s = 0.2
+    app.app.service.streams.patience_s = 0.2
     deaf = deaf_worker(app)
     eventually(lambda: app.counters()[1] > 0)
     eventually(lambda: app.footprint()["workers"] == app.counters()[1] == 0)
@@ -197,7 +197,7 @@ def test_a_worker_that_ignores_even_the_last_words_is_torn_down(
     app: QueueApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlet, "EXPLANATION_S", 0.2)
-    app.app.work.patience_s = 0.1
+    app.app.service.streams.patience_s = 0.1
     deaf = deaf_worker(app)
     eventually(lambda: app.footprint()["workers"] == 1)
     eventually(lambda: app.footprint()["slots"] == app.footprint()["connections"] == 0)

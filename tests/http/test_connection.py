@@ -99,27 +99,6 @@ def talk(scenario: Callable[[Talk], None], **settings: int) -> None:
     asyncio.run(main())
 
 
-def test_a_connection_is_counted_while_it_lasts() -> None:
-    def scenario(talk: Talk) -> None:
-        context = talk.context
-        assert (context.open_connections, context.request_log.connections) == (1, 1)
-        talk.connection.connection_lost(None)
-        assert (talk.connection.mode, context.open_connections) == (CLOSED, 0)
-        assert context.request_log.connections == 1
-
-    talk(scenario)
-
-
-def test_one_too_many_is_told_so_and_closed() -> None:
-    def scenario(talk: Talk) -> None:
-        second, its_transport = talk.connect()
-        assert b"429" in its_transport.written[0]
-        assert (second.mode, its_transport.calls) == (CLOSED, ["close"])
-        assert talk.context.open_connections == 1
-
-    talk(scenario, max_connections=1)
-
-
 @pytest.mark.parametrize(("size", "writes"), [(10, 1), (64 * 1024, 2)])
 def test_a_large_body_is_not_copied_behind_its_head(size: int, writes: int) -> None:
     def scenario(talk: Talk) -> None:
@@ -142,62 +121,6 @@ def test_reading_is_paused_and_resumed_once() -> None:
         transport.closing = True
         connection.pause_reading()
         assert transport.calls == ["pause", "resume"]
-
-    talk(scenario)
-
-
-def test_a_client_that_does_not_read_is_not_read_either() -> None:
-    def scenario(talk: Talk) -> None:
-        talk.connection.pause_writing()
-        assert talk.transport.calls == ["pause"]
-        talk.connection.data_received(REQUEST)
-        assert not talk.asked
-        talk.connection.resume_writing()
-        assert talk.transport.calls == ["pause", "resume"]
-        assert len(talk.asked) == 1
-
-    talk(scenario)
-
-
-def test_a_stream_whose_client_does_not_read_waits() -> None:
-    async def main() -> None:
-        talk = Talk()
-        stream = talk.ask().open_stream(b"text/event-stream")
-        await stream.drain()
-        talk.connection.pause_writing()
-        assert stream.choked
-        waiting = asyncio.ensure_future(stream.drain())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        talk.connection.resume_writing()
-        await waiting
-        assert not stream.choked
-        talk.connection.pause_writing()
-        waiting = asyncio.ensure_future(stream.drain())
-        await asyncio.sleep(0)
-        talk.connection.connection_lost(None)
-        await waiting
-
-    asyncio.run(main())
-
-
-def test_with_unread_input_the_client_gets_to_read_the_last_reply() -> None:
-    def scenario(talk: Talk) -> None:
-        talk.connection.data_received(b"GARBAGE\r\n\r\n")
-        assert talk.transport.written[0].startswith(b"HTTP/1.1 400")
-        assert (talk.connection.mode, talk.transport.calls) == (LINGER, ["eof"])
-        talk.connection.data_received(b"x" * 10)
-        assert talk.transport.calls == ["eof"]
-        talk.connection.data_received(b"x")
-        assert talk.transport.calls == ["eof", "abort"]
-
-    talk(scenario)
-
-
-def test_without_it_the_connection_is_closed_at_once() -> None:
-    def scenario(talk: Talk) -> None:
-        talk.ask(REQUEST[:-2] + b"Connection: close\r\n\r\n").reply(b"")
-        assert (talk.connection.mode, talk.transport.calls) == (CLOSED, ["close"])
 
     talk(scenario)
 

@@ -6,8 +6,7 @@ import asyncio
 import gc
 import weakref
 
-from topics.http import sse
-from topics.http.sse import Heartbeats
+from topics.http.open_streams import Heartbeats
 
 
 class Silent:
@@ -23,14 +22,6 @@ class Silent:
         self.beats += 1
         if self.beats == 3:
             self.beaten.set()
-
-
-def test_frames() -> None:
-    assert sse.frame("job", b"{}", b"7") == b"id: 7\nevent: job\ndata: {}\n\n"
-    assert sse.last_words(code=410, error="gone") == b'event: error\ndata: {"code":410,"error":"gone"}\n\n'
-    assert sse.shutdown_frame().startswith(b'event: error\ndata: {"code":"server_shutting_down","message":')
-    assert sse.HEARTBEAT == b": hb\n\n"
-    assert sse.RETRY == b"retry: 2000\n\n"
 
 
 def test_idle_streams_beat_each_at_its_own_pace_and_busy_ones_do_not() -> None:

@@ -7,35 +7,6 @@ from topics.core.errors import ApiError
 from topics.http.routing import Body, Route
 
 
-def test_a_second_answer_changes_nothing(serve):
-    def twice(exchange):
-        exchange.reply(b"1")
-        exchange.reply(b"2")
-        exchange.fail(ApiError("internal", "no"))
-
-    wire = serve([Route(method="GET", template="/", handler=twice)]).connect()
-    for _ in range(3):
-        assert wire.request("GET", "/").body == b"1"
-
-
-def test_status_type_and_headers(serve):
-    def created(exchange):
-        exchange.reply(b"x", 201, b"text/plain; version=0.0.4", [(b"Cache-Control", b"no-store")])
-
-    answer = serve([Route(method="GET", template="/", handler=created)]).request("GET", "/")
-    assert (answer.status, answer.body) == (201, b"x")
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4"
-    assert answer.headers["cache-control"] == "no-store"
-
-
-@pytest.mark.parametrize("size", [0, 4095, 4096, 65_535, 65_536, 3_000_000])
-def test_answers_of_every_size(serve, size):
-    route = Route(method="GET", template="/", handler=lambda exchange: exchange.reply(b"x" * size))
-    wire = serve([route]).connect()
-    for _ in range(2):
-        assert len(wire.request("GET", "/").body) == size
-
-
 def test_defects_are_logged_and_not_told(serve, caplog):
     def broken(exchange):
         raise KeyError("inner secret")
@@ -58,19 +29,6 @@ def test_defects_are_logged_and_not_told(serve, caplog):
         assert "hush" not in caplog.text
         assert len(caplog.records) == 1
         caplog.clear()
-
-
-def test_async_handlers(serve):
-    async def slow(exchange):
-        await asyncio.sleep(0.01)
-        if exchange.query("fail"):
-            raise ApiError("topic_full", "full", {"topic": "a"})
-        exchange.reply(b"{}")
-
-    wire = serve([Route(method="GET", template="/", handler=slow)]).connect()
-    assert wire.request("GET", "/").status == 200
-    answer = wire.request("GET", "/?fail=1")
-    assert (answer.status, answer.json["error"]["detail"]) == (422, {"topic": "a"})
 
 
 def test_closing_is_told_once_to_a_parked_request(serve, wait_until):

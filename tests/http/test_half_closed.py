@@ -42,7 +42,7 @@ def test_nobody_opens_an_endless_stream_after_the_last_word(
     wire.file.read()
     wire.close()
     wait_until(lambda: app.app.server.context.open_connections == 0)
-    assert app.app.stream_slots.open == 0
+    assert app.app.service.streams.taken == 0
     # What it would have been given is free for others.
     assert app.call("POST", "/v0/topics/jobs/claim", {"node": "other"}).json["count"] == 1
 

@@ -1,11 +1,8 @@
 import socket
 import struct
 import sys
-import threading
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from topics.http.routing import Body, Route
 
@@ -33,14 +30,6 @@ def wire(running):
     return running.connect()
 
 
-def test_keep_alive_and_close(wire, raw):
-    for _ in range(3):
-        assert "connection" not in wire.request("GET", "/name/a").headers
-    answer = wire.request("GET", "/name/a", headers={"Connection": "close"})
-    assert answer.headers["connection"] == "close"
-    assert wire.at_end()
-
-
 def test_http_1_0(running):
     wire = running.connect()
     wire.send(b"GET /name/a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
@@ -49,12 +38,6 @@ def test_http_1_0(running):
     answer = wire.read()
     assert (answer.body, answer.headers["connection"]) == (b"b", "close")
     assert wire.at_end()
-
-
-def test_one_byte_at_a_time(wire, raw):
-    for byte in raw("POST", "/echo", b"[1]"):
-        wire.send(bytes([byte]))
-    assert wire.read().body == b"[1]"
 
 
 def test_chunked_bodies(wire):
@@ -97,42 +80,6 @@ def test_repeated_headers_are_joined(serve):
     assert wire.read().body == b"a, b"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"NOT HTTP AT ALL\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET /name/a HTTP/9.9\r\n\r\n",
-        b"GET /name/a HTTP/1.1\r\nHost: x\r\nBad Header: x\r\n\r\n",
-        b"GET /name/a HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
-        b"GET /name/a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET /name/a\x00b HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-)
-def test_malformed_requests_get_400_and_the_end(wire, data):
-    wire.send(data)
-    answer = wire.read()
-    assert (answer.status, answer.code) == (400, "invalid_request")
-    assert answer.headers["connection"] == "close"
-    assert wire.at_end()
-
-
-@pytest.mark.parametrize("method", ["BREW", "PATCH", "OPTIONS", "TRACE"])
-def test_other_methods_are_not_allowed(wire, method):
-    for _ in range(2):
-        answer = wire.request(method, "/name/a")
-        assert (answer.status, answer.code, answer.headers["allow"]) == (
-            405,
-            "method_not_allowed",
-            "GET, HEAD",
-        )
-    assert wire.request(method, "/nowhere").status == 404
-    assert wire.request("GET", "/name/a").status == 200
-
-
 def test_a_long_target_is_refused(wire):
     assert wire.request("GET", "/name/" + "a" * 16_000).status == 200
     answer = wire.request("GET", "/name/" + "a" * 40_000)
@@ -140,26 +87,9 @@ def test_a_long_target_is_refused(wire):
     assert wire.at_end()
 
 
-@pytest.mark.parametrize("end", [b"\r\n\r\n", b""])
-def test_long_headers_are_refused(wire, end):
-    assert wire.request("GET", "/name/a", headers={"X": "y" * 60_000}).status == 200
-    wire.send(b"GET /name/a HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 200_000 + end)
-    answer = wire.read()
-    assert (answer.status, answer.code) == (431, "invalid_request")
-    assert wire.at_end()
-
-
 def test_endless_trailers_are_refused(wire):
     wire.send(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nX: " + b"y" * 200_000)
     assert wire.read().status == 431
-
-
-def test_an_announced_body_too_large_is_refused_before_it_is_read(wire):
-    wire.send(POST + b"Content-Length: 99999999999\r\n\r\n")
-    answer = wire.read()
-    assert (answer.status, answer.code) == (413, "payload_too_large")
-    assert answer.headers["connection"] == "close"
-    assert wire.at_end()
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -232,63 +162,3 @@ def test_clients_that_reset_leave_nothing_behind(running, raw, wait_until):
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wire.close()
     wait_until(lambda: not running.server.context.connections)
-
-
-def test_many_connections_at_once(running):
-    def talk(number):
-        with_answers = running.connect()
-        for turn in range(50):
-            body = b"[%d]" % (number * 1000 + turn)
-            assert with_answers.request("POST", "/echo", body).body == body
-        results.append(number)
-
-    results = []
-    threads = [threading.Thread(target=talk, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == list(range(20))
-
-
-def test_any_bytes_are_survived(running, caplog):
-    """Whatever arrives, the server answers or closes, and goes on serving others."""
-    lines = st.sampled_from(
-        [
-            b"GET /name/a HTTP/1.1\r\nHost: x\r\n",
-            b"POST /echo HTTP/1.1\r\nHost: x\r\n",
-            b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n",
-            b"FOO / HTTP/1.1\r\nHost: x\r\n",
-            b"Content-Type: application/json\r\n",
-            b"Content-Length: 3\r\n",
-            b"Transfer-Encoding: chunked\r\n",
-            b"Connection: close\r\n",
-            b"Connection: Upgrade\r\n",
-            b"Upgrade: websocket\r\n",
-            b"Expect: 100-continue\r\n",
-            b"1\r\n",
-            b"0\r\n",
-            b"\r\n",
-            b"abc",
-            b"\x00\xff",
-        ]
-    )
-
-    @settings(max_examples=150, deadline=None)
-    @given(st.lists(st.one_of(lines, st.binary(max_size=20)), max_size=25), st.integers(1, 40))
-    def feed(parts, cut):
-        wire = running.connect()
-        data = b"".join(parts)
-        try:
-            wire.send(data[:cut])
-            wire.send(data[cut:])
-            wire.socket.shutdown(socket.SHUT_WR)
-            while wire.socket.recv(65536):
-                pass
-        except OSError:
-            pass
-        wire.close()
-
-    feed()
-    assert not caplog.records
-    assert running.request("GET", "/name/a").body == b"a"

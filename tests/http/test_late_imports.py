@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topics.http.late_imports import load
+from topics.http.routes.service import load
 
 
 def test_a_server_that_nobody_asks_for_bulk_data_never_imports_pyarrow() -> None:
@@ -83,7 +83,8 @@ def test_stages_import_what_they_need_on_a_thread(verb: str) -> None:
 import asyncio, sys, threading
 from types import SimpleNamespace
 import msgspec
-from topics.http.routes.stages import CommitBody, StageRoutes
+from topics.http.routes import stages
+from topics.http.routes.stages import CommitBody
 from topics.core import ApiError
 
 class Finder:
@@ -105,7 +106,8 @@ exchange = SimpleNamespace(
 )
 try:
     decoded = (msgspec.json.decode(body, type=CommitBody),) if "{verb}" == "commit" else ()
-    asyncio.run(StageRoutes(None, Stages()).{verb}(exchange, *decoded))
+    service = SimpleNamespace(node=SimpleNamespace(stages=Stages()))
+    asyncio.run(stages.{verb}(service, exchange, *decoded))
 except ApiError:
     # What the part is made of was looked at: it is no Arrow stream.
     assert "{verb}" == "put_part" and "pyarrow" in sys.modules

@@ -104,27 +104,6 @@ def test_replies_out_of_order_are_written_in_order(log: Log) -> None:
     assert [wire.read().body for _ in range(3)] == [b"1", b"2", b"3"]
 
 
-def test_without_leave_each_request_waits_for_the_one_before_it(log: Log) -> None:
-    log.lets_next = False
-    wire = log.send(append("1"), append("2"))
-    log.await_started("1")
-    log.reply("1")
-    assert wire.read().body == b"1"
-    log.await_started("1", "2")
-    log.reply("2")
-    assert wire.read().body == b"2"
-
-
-def test_leave_may_be_given_later(log: Log) -> None:
-    log.lets_next = False
-    wire = log.send(append("1"), append("2"))
-    log.await_started("1")
-    log.inside(log.open["1"].let_next_start)
-    log.await_started("1", "2")
-    log.reply("2", "1")
-    assert [wire.read().body for _ in range(2)] == [b"1", b"2"]
-
-
 @pytest.mark.parametrize(
     "other", [append("2", "other"), raw_request("POST", "/change/t", b"2")], ids=["topic", "route"]
 )
@@ -175,27 +154,6 @@ def test_an_incomplete_request_and_one_that_expects_an_answer_wait(log: Log) -> 
     log.await_started("1", "22", "3")
     log.reply("3", "22")
     assert [wire.read().body for _ in range(2)] == [b"22", b"3"]
-
-
-def test_a_stream_starts_when_it_is_the_only_request(log: Log) -> None:
-    wire = log.send(append("1"), raw_request("GET", "/stream/t"))
-    log.await_started("1")
-    log.reply("1")
-    assert wire.read().body == b"1"
-    assert wire.read_head()[0] == 200
-    assert (wire.read_chunk(), wire.read_chunk()) == (b"x", b"")
-    assert wire.at_end()
-
-
-def test_connection_close_in_the_middle(log: Log) -> None:
-    wire = log.send(append("1"), append("2", Connection="close"), append("3"))
-    log.await_started("1", "2")
-    log.reply("2", "1")
-    assert wire.read().body == b"1"
-    last = wire.read()
-    assert (last.body, last.headers["connection"]) == (b"2", "close")
-    assert wire.at_end()
-    assert log.started == ["1", "2"]
 
 
 def test_a_client_that_ends_its_side(log: Log) -> None:
@@ -329,29 +287,6 @@ def test_pipelined_requests_known_and_unknown(log: Log, seed: int) -> None:
     assert [name for name in log.started if name != "read t"] == names
 
 
-def test_a_burst_that_is_cut_anywhere(log: Log) -> None:
-    wire = make_known(log, append("000"), append("000", **{"Idempotency-Key": "000"}))
-    data, names = mixed(8)
-    is_over = False
-
-    def reply_all() -> None:
-        for name in reversed(list(log.open)):
-            log.open.pop(name).reply(name.encode())
-        if not is_over:
-            log.running.loop.call_later(0.0002, reply_all)
-
-    log.inside(reply_all)
-    for cut in range(1, len(data)):
-        log.started.clear()
-        wire.send(data[:cut])
-        wire.send(data[cut:])
-        assert [wire.read().body for _ in range(8)] == [
-            b"[]" if n % 7 == 5 else b"%03d" % n for n in range(8)
-        ]
-        assert [name for name in log.started if name != "read t"] == names
-    is_over = True
-
-
 def test_a_known_head_after_one_that_closes_the_connection(log: Log) -> None:
     wire = make_known(log, append("000"))
     wire.send(append("1", Connection="close") + append("002"))
@@ -380,23 +315,6 @@ def record(number: int, key: str | None = None, topic: str = "t") -> bytes:
 
 
 DIFF = raw_request("POST", "/v0/topics/t/diff", b'{"from_seq":0,"limit":1000}')
-
-
-def test_pipelined_appends_are_in_their_order(app: RunningApp) -> None:
-    app.call("PUT", "/v0/topics/t", {})
-    app.call("PUT", "/v0/topics/other", {})
-    wire = app.wire()
-    for number in range(3):
-        wire.send(record(number, f"{number:020}"))
-        assert wire.read().status == 200
-    sent = [record(n, f"{n:020}" if n % 2 else None) for n in range(3, 67)]
-    wire.send(b"".join(sent) + DIFF + record(0, "0" * 20, "other") + record(67) + DIFF)
-    assert [wire.read().json["last_seq"] for _ in sent] == list(range(4, 68))
-    page = wire.read().json["records"]
-    assert [one["data"] for one in page] == list(range(1000, 1067))
-    assert wire.read().json["last_seq"] == 1
-    assert wire.read().json["last_seq"] == 68
-    assert len(wire.read().json["records"]) == 68
 
 
 def test_what_is_wrong_with_one_is_told_to_that_one(app: RunningApp) -> None:

@@ -63,13 +63,6 @@ def test_a_stream_is_chunked_and_ends_with_its_connection(running, opened, raw, 
     assert stream.closed
 
 
-def test_http_1_0_streams_are_not_chunked(running, opened):
-    wire = running.connect()
-    wire.send(b"GET /stream HTTP/1.0\r\nAuthorization: Bearer k\r\n\r\n")
-    assert "transfer-encoding" not in wire.read_head()[1]
-    assert wire.file.readline() == b"retry: 2000\n"
-
-
 def test_a_client_that_leaves_its_stream(running, opened, raw, wait_until):
     closed = []
     wire = running.connect()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import os
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any
@@ -15,10 +13,9 @@ from wsproto.events import CloseConnection, Message, Ping
 
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import eventually
-from topics.core.errors import ApiError
 from topics.http import websocket as websocket_module
 from topics.http.routes import socket as socket_module
-from topics.http.websocket import accept_token, text_frame
+from topics.http.websocket import text_frame
 
 Start = Callable[..., RunningApp]
 
@@ -26,10 +23,6 @@ Start = Callable[..., RunningApp]
 @pytest.fixture
 def ws(app: RunningApp) -> SocketClient:
     return app.socket()
-
-
-def bearer(secret: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {secret}"}
 
 
 def refused(message: Any, code: str, request_id: Any = None) -> None:
@@ -41,62 +34,7 @@ def refused(message: Any, code: str, request_id: Any = None) -> None:
 # --- handshake --------------------------------------------------------------------------------------------
 
 
-def test_the_accept_token_of_the_specification() -> None:
-    headers = {
-        b"upgrade": b"WebSocket",
-        b"connection": b"keep-alive, Upgrade",
-        b"sec-websocket-version": b"13",
-        b"sec-websocket-key": b"dGhlIHNhbXBsZSBub25jZQ==",
-    }
-    assert accept_token(headers) == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
-    for name, wrong in (
-        (b"upgrade", b"h2c"),
-        (b"connection", b"keep-alive"),
-        (b"sec-websocket-version", b"8"),
-        (b"sec-websocket-key", b"short"),
-        (b"sec-websocket-key", b"\xff" * 24),
-    ):
-        with pytest.raises(ApiError):
-            accept_token({**headers, name: wrong})
-
-
-def test_a_valid_key_is_needed_to_connect(start: Start) -> None:
-    app = start(api_keys="reader:r,writer:w")
-    assert app.call("GET", "/v0/ws").status == 401
-    assert app.call("GET", "/v0/ws?token=reader").status == 401
-    assert app.socket(**bearer("writer")).ask(op="ping")["op"] == "pong"
-
-
-def test_sockets_count_as_streams(start: Start) -> None:
-    app = start(max_sse_connections=1)
-    app.write("t", 1)
-    wid = app.watch("t")["wid"]
-    client = app.socket()
-    assert app.events(wid).status == 429
-    upgrade = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
-    }
-    answer = app.call("GET", "/v0/ws", **upgrade)
-    assert answer.json["error"]["detail"] == {"limit": "max_sse_connections", "max": 1}
-    client.close()
-    eventually(lambda: app.footprint()["slots"] == 0)
-    assert app.events(wid).status == 200
-
-
 # --- subscribing ------------------------------------------------------------------------------------------
-
-
-def test_topic_and_topics_together(app: RunningApp, ws: SocketClient) -> None:
-    for name in ("a", "b", "c"):
-        app.write(name, 1, 2, 3)
-    answer = ws.ask(op="subscribe", topic="a", tail=True, topics={"b": {"from_seq": 2}, "c": {"tail": True}})
-    assert {name: at["from_seq"] for name, at in answer["topics"].items()} == {"a": 3, "b": 2, "c": 3}
-    messages = [ws.read() for _ in range(4)]
-    assert sorted(m["topic"] for m in messages if m["op"] == "caught_up") == ["a", "b", "c"]
-    assert [m["to_seq"] for m in messages if m["op"] == "record"] == [3]
 
 
 def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,43 +62,7 @@ def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch
     assert sorted(each.name for feed in feeds for each in feed.subscriptions) == ["a", "c", "d"]
 
 
-def test_a_subscriber_names_a_thousand_nodes_at_most(app: RunningApp, ws: SocketClient) -> None:
-    app.write("t", 1)
-    nodes = [f"node-{n}" for n in range(1001)]
-    assert ws.ask(op="subscribe", topic="t", tail=True, node=nodes[1:])["op"] == "subscribed"
-    while (message := ws.ask(op="subscribe", topic="t", tail=True, node=nodes))["op"] == "caught_up":
-        pass
-    assert (message["code"], message["detail"]) == ("invalid_request", {"max": 1000, "nodes": 1001})
-
-
-def test_the_largest_page_is_the_default(app: RunningApp, ws: SocketClient) -> None:
-    app.write("t", *range(1500))
-    ws.ask(op="subscribe", topic="t")
-    assert [len(ws.next("record")["records"]) for _ in range(2)] == [1000, 500]
-
-
-def test_subscribing_again_replaces_cursor_and_options(app: RunningApp, ws: SocketClient) -> None:
-    app.write("t", 1, 2, 3)
-    ws.ask(op="subscribe", topic="t", tail=True)
-    ws.next("caught_up")
-    ws.ask(op="subscribe", topic="t", from_seq=2, include_data=False)
-    assert [set(r) for r in ws.next("record")["records"]] == [{"$seq", "$ts"}]
-    ws.next("caught_up")
-    app.write("t", 4)
-    assert ws.next("record")["to_seq"] == 4
-    ws.next("caught_up")
-    # Once, not once for each subscription.
-    assert ws.ask(op="ping")["op"] == "pong"
-
-
 # --- publishing -------------------------------------------------------------------------------------------
-
-
-def test_a_publish_is_timed_and_signed_like_a_write(app: RunningApp, ws: SocketClient) -> None:
-    ack = ws.ask(op="publish", topic="t", records=[{"data": 1}, {"data": 2}], node="me")
-    assert set(ack["performance"]) == {"server_total_ms", "wal_append_ms", "fsync_ms"}
-    page = app.call("POST", "/v0/topics/t/diff", {}).json
-    assert [(r["data"], r["$node"]) for r in page["records"]] == [(1, "me"), (2, "me")]
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------
@@ -184,29 +86,9 @@ def test_messages_are_bounded(start: Start) -> None:
     # Nothing beyond the limit is kept while the rest of it arrives.
     for _ in range(50):
         client.send_event(Message(data="x" * 900, message_finished=False))
-    (server_side,) = app.app.sockets.sockets
+    (server_side,) = app.app.service.streams.open
     eventually(lambda: server_side._received == 50 * 900)
     assert sum(map(len, server_side._pieces)) <= 1000
-
-
-def test_scopes_and_prefixes_are_checked_for_each_command(start: Start) -> None:
-    app = start(api_keys="all,reader:r:a,writer:w:a|b")
-    app.call("PUT", "/v0/topics/a1", {}, **bearer("all"))
-    app.call("PUT", "/v0/topics/b1", {}, **bearer("all"))
-    one = [{"data": 1}]
-    reader, writer = app.socket(**bearer("reader")), app.socket(**bearer("writer"))
-    assert reader.ask(op="subscribe", topic="a1")["op"] == "subscribed"
-    reader.next("caught_up")
-    refused(reader.ask(op="subscribe", topics={"a1": {}, "b1": {}}, lenient=True), "forbidden")
-    refused(reader.ask(op="unsubscribe", topics=["b1"]), "forbidden")
-    refused(reader.ask(op="publish", topic="a1", records=one), "forbidden")
-    refused(writer.ask(op="subscribe", topic="a1"), "forbidden")
-    refused(writer.ask(op="publish", topic="c1", records=one), "forbidden")
-    # A config needs admin, even where it would have no effect.
-    refused(writer.ask(op="publish", topic="b1", records=one, config={}), "forbidden")
-    assert writer.ask(op="publish", topic="b1", records=one, config=None)["op"] == "ack"
-    admin = app.socket(**bearer("all"))
-    assert admin.ask(op="publish", topic="c1", records=one, config={"cap_records": 5})["created"] is True
 
 
 # --- protocol, pressure, endings --------------------------------------------------------------------------
@@ -260,8 +142,8 @@ def test_a_socket_that_does_not_read_stalls_only_itself(app: RunningApp, ws: Soc
     ws.next("caught_up")
     for _ in range(40):
         app.write("t", *["x" * 10_000 for _ in range(40)])
-    eventually(lambda: any(client.stalled for client in app.app.sockets.sockets))
-    stalled = next(client for client in app.app.sockets.sockets if client.stalled)
+    eventually(lambda: any(client.stalled for client in app.app.service.streams.open))
+    stalled = next(client for client in app.app.service.streams.open if client.stalled)
     assert app.inside(lambda: stalled._held.buffered()) < 4 << 20
     # What it says meanwhile waits until it listens again.
     ws.send(op="ping", request_id="later")
@@ -291,14 +173,14 @@ def test_what_comes_at_once_is_heard_turn_by_turn(app: RunningApp, monkeypatch: 
     """However much one client says in one breath: others are served in between, and order is kept."""
     monkeypatch.setattr(websocket_module, "TURN_S", 0.0)
     told: list[str] = []
-    on_text = socket_module.SocketRoutes.on_text
+    on_text = socket_module.Commands.on_text
 
     def hear(routes: Any, socket: Any, text: bytes) -> None:
         told.append("message")
         asyncio.get_running_loop().call_soon(told.append, "others")
         on_text(routes, socket, text)
 
-    monkeypatch.setattr(socket_module.SocketRoutes, "on_text", hear)
+    monkeypatch.setattr(socket_module.Commands, "on_text", hear)
     client = app.socket()
     asked = [client.protocol.send(Message(data=f'{{"op":"ping","request_id":{n}}}')) for n in range(2000)]
     client.socket.sendall(b"".join([*asked, client.protocol.send(CloseConnection(code=1000))]))
@@ -323,7 +205,7 @@ def test_an_end_in_the_middle_of_much(app: RunningApp, monkeypatch: pytest.Monke
 
 
 def test_a_silent_client_is_asked_and_has_to_answer(app: RunningApp, ws: SocketClient) -> None:
-    (socket,) = app.inside(lambda: tuple(app.app.sockets.sockets))
+    (socket,) = app.inside(lambda: tuple(app.app.service.streams.open))
     for _ in range(2):
         app.inside(socket.beat)
         ping = ws.event()
@@ -335,22 +217,22 @@ def test_a_silent_client_is_asked_and_has_to_answer(app: RunningApp, ws: SocketC
     assert isinstance(ws.event(), Ping)
     app.inside(socket.beat)
     assert ws.socket.recv(1) == b""
-    eventually(lambda: not app.app.sockets.sockets)
+    eventually(lambda: not app.app.service.streams.open)
 
 
 def test_it_is_asked_without_being_told_to(app: RunningApp) -> None:
-    app.app.sockets.ping_s = 0.05
+    app.app.service.streams.ping_s = 0.05
     client = app.socket()
     assert isinstance(client.event(), Ping)
     # Any answer would do. Without one, it ends.
     while client.socket.recv(4096):
         pass
-    eventually(lambda: not app.app.sockets.sockets)
-    assert not app.app.sockets.pings._entries
+    eventually(lambda: not app.app.service.streams.open)
+    assert not len(app.app.service.streams.heartbeats)
 
 
 def test_a_client_that_is_not_listened_to_is_not_asked(app: RunningApp, ws: SocketClient) -> None:
-    (socket,) = app.inside(lambda: tuple(app.app.sockets.sockets))
+    (socket,) = app.inside(lambda: tuple(app.app.service.streams.open))
     app.inside(lambda: socket.set_aside(True))
     for _ in range(3):
         app.inside(socket.beat)

@@ -129,12 +129,16 @@ class Admission:
         if self._scheduler.active:
             topic = self._engine.find(name)
             priority = 0 if topic is None else self._engine.priority_of(topic)
-            enter = partial(self._resume, caller, lambda caller: self.read_copied(caller, name, work), None)
-            if self._scheduler.holds(priority, size, enter, patient=False):
-                return
-        self.read_copied(caller, name, work)
 
-    def read_copied(self, caller: Client, name: str, work: Callable[[Client], None]) -> None:
+            def read(caller: Client) -> None:
+                self.read_copied(caller, name, size, work)
+
+            resume = partial(self._resume, caller, read, None)
+            if self._scheduler.holds(priority, size, resume, patient=False):
+                return
+        self.read_copied(caller, name, size, work)
+
+    def read_copied(self, caller: Client, name: str, size: int, work: Callable[[Client], None]) -> None:
         """Call `work`, which reads: now, or when a backlog of missing copies has been made."""
         topic = self._engine.find(name)
         # No router feeds most topics: for them no callback is made.

@@ -12,32 +12,30 @@ from topics.flow.upkeep import keep_freed_blocks
 from topics.http.admission.address import parse_base_path, refuse_exposure_without_keys, shown_address
 from topics.http.admission.auth import KeyRing, is_revoked, read_keys
 from topics.http.admission.callers import parse_hosts, parse_origins
-from topics.http.admission.limits import StreamSlots
 from topics.http.admission.readiness import Readiness
-from topics.http.console.overview import OverviewRoutes
-from topics.http.console.page import ConsolePage
-from topics.http.console.system import SystemRoutes
-from topics.http.metrics.routes import Metrics
-from topics.http.routes.admin import AdminRoutes
-from topics.http.routes.arrow_append import BulkAppendRoutes
-from topics.http.routes.auth import AuthRoutes
-from topics.http.routes.cursors import CursorRoutes
-from topics.http.routes.pipelines import PipelineRoutes
-from topics.http.routes.probes import InfoRoutes, Probes
-from topics.http.routes.queues import QueueRoutes
-from topics.http.routes.reads import DiffRoutes, LedgerRoutes, RecordRoutes
-from topics.http.routes.redrive import RedriveRoutes
-from topics.http.routes.routers import RouterRoutes
-from topics.http.routes.scan import ScanRoutes
-from topics.http.routes.segments import SegmentRoutes
-from topics.http.routes.service import Parked, Service
-from topics.http.routes.socket import SocketRoutes
-from topics.http.routes.stages import StageRoutes
-from topics.http.routes.tail import TailRoutes
-from topics.http.routes.topics import TopicRoutes
-from topics.http.routes.watch import WatchRoutes
-from topics.http.routes.work import WorkRoutes
-from topics.http.routes.writes import AppendRoutes, DeleteRoutes
+from topics.http.console import routes as console
+from topics.http.metrics import routes as metrics
+from topics.http.routes import (
+    admin,
+    arrow_append,
+    auth,
+    cursors,
+    pipelines,
+    probes,
+    queues,
+    reads,
+    routers,
+    scan,
+    segments,
+    socket,
+    stages,
+    tail,
+    topics,
+    watch,
+    work,
+    writes,
+)
+from topics.http.routes.service import Parked, Routes, Service
 from topics.http.routing import Route
 from topics.http.server import Server
 from topics.http.tls import tls_context
@@ -66,6 +64,41 @@ def fields(**about: object) -> dict[str, object]:
     return {"fields": about}
 
 
+# Modules that declare routes.
+_DECLARED = (
+    topics,
+    writes,
+    reads,
+    scan,
+    arrow_append,
+    segments,
+    cursors,
+    pipelines,
+    stages,
+    admin,
+    routers,
+    watch,
+    tail,
+    auth,
+    socket,
+    queues,
+    work,
+    probes,
+    metrics,
+    console,
+)
+
+
+def all_routes(service: Service) -> list[Route]:
+    page = console.page_routes(service.base_path) if service.settings.console else []
+    declared: list[Routes] = [module.routes for module in _DECLARED]
+    return [
+        *page,
+        *probes.probe_routes(service),
+        *(route for routes in declared for route in routes.bind(service)),
+    ]
+
+
 class _ServerStopped(Exception):
     """There is no point in recovering any further."""
 
@@ -76,78 +109,24 @@ class Application:
         self.node = node = Node(settings, fs, clock)
         node.engine.reserve.let_start()
         self.readiness = Readiness(lambda: node.progress, settings.max_body_bytes)
-        self.service = Service(node)
-        self.stream_slots = StreamSlots(settings)
-        self.watches = WatchRoutes(self.service, node.fanout, self.stream_slots)
-        self.tails = TailRoutes(self.service, node.fanout, self.stream_slots)
-        self.sockets = SocketRoutes(self.service, node.fanout, self.stream_slots)
-        self.tickets = AuthRoutes(self.service, lambda method, target: self.server.find_route(method, target))
-        self.work = WorkRoutes(self.service, node.queues, self.stream_slots)
+        self.service = service = Service(node, self._keyring, self.readiness)
         self._tracing = start_tracing(os.environ) if settings.tracing else None
-        routes = self._routes() if self._tracing is None else self._tracing.instrument(self._routes())
-        self.server = Server(settings, self._keyring, routes, self.readiness, tickets=self.tickets.tickets)
+        routes = all_routes(service)
+        if self._tracing is not None:
+            routes = self._tracing.instrument(routes)
+        self.server = Server(settings, self._keyring, routes, self.readiness, tickets=service.tickets)
+        service.attach(self.server)
         if self._tracing is not None:
             self.server.request_log.trace(self._tracing)
             node.span = self._tracing.span
-        self.metrics.server = self.server
         self.server.on_hangup = self.reload
-        self.server.on_shutdown += [self._tell_stopping, self.watches.end_streams, self.tails.end_streams]
-        self.server.on_shutdown.append(self.sockets.end_sockets)
-        self.server.on_shutdown.append(self._end_waiting)
+        self.server.on_shutdown += [self._tell_stopping, service.streams.shut_down, self._end_waiting]
         self.server.on_shutdown.append(self.node.routers.readers.release_all)
         self.server.on_stopped += [self._close, self._stop_tracing]
         # Told when data requests are answered.
         self.on_ready: list[Callable[[], None]] = []
         # Told when whatever lies in files is to be read again: the log's file, certificates.
         self.on_reload: list[Callable[[], None]] = [self.server.reload_certificate]
-
-    def _routes(self) -> list[Route]:
-        node, service = self.node, self.service
-        key_needed = node.settings.probe_auth
-        engine = node.engine
-        base = parse_base_path(node.settings.base_path)
-        probes = Probes(
-            self.readiness,
-            lambda: len(engine.sorted_names),
-            key_needed=key_needed,
-            writes_off=lambda: engine.writes_off,
-            clock_ahead_ms=engine.clock_lead.told_ms,
-            base_path=base,
-            routes=lambda: self.server.routes,
-        )
-        self.metrics = Metrics(
-            service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions
-        )
-        info = InfoRoutes(node)
-        return [
-            *(ConsolePage(base).routes() if node.settings.console else ()),
-            *OverviewRoutes(service, info.started_ms).routes(),
-            *SystemRoutes(node, self._keyring).routes(),
-            *probes.routes(),
-            *self.metrics.routes(),
-            *info.routes(),
-            *TopicRoutes(service).routes(),
-            *AppendRoutes(service).routes(),
-            *DiffRoutes(service).routes(),
-            *DeleteRoutes(service).routes(),
-            *RecordRoutes(service).routes(),
-            *ScanRoutes(service).routes(),
-            *BulkAppendRoutes(service).routes(),
-            *SegmentRoutes(service, node.pins).routes(),
-            *LedgerRoutes(service).routes(),
-            *CursorRoutes(service, node.cursors).routes(),
-            *PipelineRoutes(service, node.pipelines).routes(),
-            *StageRoutes(service, node.stages).routes(),
-            *AdminRoutes(node).routes(),
-            *RouterRoutes(node.routers, node.admission).routes(),
-            *self.watches.routes(),
-            *self.tails.routes(),
-            *self.tickets.routes(),
-            *self.sockets.routes(),
-            *QueueRoutes(service, node.queues).routes(),
-            *self.work.routes(),
-            *RedriveRoutes(service, node.queues).routes(),
-        ]
 
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""
@@ -210,10 +189,7 @@ class Application:
         gone = self._keyring.replace(keys)
         self.server.context.known_heads.forget()
         if gone:
-            self.watches.end_revoked()
-            self.tails.end_revoked()
-            self.sockets.end_revoked()
-            self.work.end_revoked()
+            self.service.streams.end_revoked()
             self._release(lambda parked: is_revoked(parked.key))
         names = ", ".join(sorted(key.name for key in gone)) or "none"
         log.info("settings were read again: %d keys are known, gone: %s", len(self._keyring.keys), names)
@@ -225,7 +201,6 @@ class Application:
             raise _ServerStopped
 
     def _end_waiting(self) -> None:
-        self.node.queues.shut_down()
         self._release(lambda _: True)
 
     def _release(self, is_over: Callable[[Parked], bool]) -> None:

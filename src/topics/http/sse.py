@@ -1,13 +1,14 @@
-"""Server-sent events: how a frame looks, and the comment that keeps an idle stream alive."""
+"""Server-sent events: frames, and the life of a stream of them."""
 
 import asyncio
-from heapq import heappop, heappush
-from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from topics.http.admission.auth import ApiKey
+from topics.http.open_streams import REVOKED, SHUTTING_DOWN, OpenStreams
 from topics.http.response_heads import EVENTS, HeaderList
+from topics.http.stream import BackpressuredStream, Stream
 
 CONTENT_TYPE = EVENTS
 HEADERS: HeaderList = [(b"Cache-Control", b"no-store"), (b"X-Accel-Buffering", b"no")]
@@ -17,7 +18,6 @@ HEARTBEAT = b": hb\n\n"
 RETRY_AFTER_MS = 2_000
 # The event of the last words; a browser has an event of its own that is called so, hence the other name.
 ERROR, CLOSING = "error", "closing"
-REVOKED = "the key of this stream was removed"
 
 
 def frame(event: str, data: bytes, event_id: bytes) -> bytes:
@@ -30,83 +30,57 @@ def frame_without_id(event: str, data: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
 
 
-def last_words(event: str = ERROR, **fields: Any) -> bytes:
-    """Why a stream ends."""
-    return frame_without_id(event, msgspec.json.encode(fields))
+class EventStream(BackpressuredStream):
+    """A stream of server-sent events. A comment keeps it alive while nothing else is sent."""
 
+    __slots__ = ("_closing", "_loop", "_streams", "heartbeat_s", "key", "last_sent")
 
-def shutdown_frame(event: str = ERROR) -> bytes:
-    return last_words(event, code="server_shutting_down", message="the server is shutting down")
+    _held: Stream
 
+    def __init__(
+        self, streams: OpenStreams, held: Stream, key: ApiKey | None, heartbeat_s: float, closing: str = ERROR
+    ) -> None:
+        """`closing`: the event that says why the stream ends."""
+        super().__init__(held, streams.patience_s)
+        self._streams = streams
+        self._closing = closing
+        self._loop = asyncio.get_running_loop()
+        self.key = key
+        self.heartbeat_s = heartbeat_s
+        self.last_sent = self._loop.time()
 
-def revoked_frame(event: str = ERROR) -> bytes:
-    """To a client whose key is none any more."""
-    return last_words(event, code=401, error="unauthorized", message=REVOKED)
+    def start(self) -> None:
+        self._streams.add(self)
+        self._held.write(RETRY)
+        self.begin()
+        self._held.on_close(self.on_closed)
 
+    def begin(self) -> None:
+        """Subscribe to what is delivered."""
+        raise NotImplementedError
 
-def slow_frame(topics: list[str], event: str = ERROR) -> bytes:
-    """To a client that does not read."""
-    return last_words(event, code=429, error="slow_consumer", retry_after_ms=RETRY_AFTER_MS, topics=topics)
+    def beat(self) -> None:
+        if not self.stalled:
+            self.write(HEARTBEAT)
 
+    def end(self, last_words: bytes) -> None:
+        self._held.write(last_words)
+        self.hang_up()
 
-class Beating(Protocol):
-    """A stream that wants a sign of life when nothing else was sent for a while."""
+    def end_with(self, **fields: Any) -> None:
+        """End the stream with an event that says why."""
+        self.end(frame_without_id(self._closing, msgspec.json.encode(fields)))
 
-    heartbeat_s: float
-    # On the clock of the loop.
-    last_sent: float
+    def end_slow(self, topics: list[str]) -> None:
+        """End the stream of a client that does not read."""
+        self.end_with(code=429, error="slow_consumer", retry_after_ms=RETRY_AFTER_MS, topics=topics)
 
-    def beat(self) -> None: ...
+    def shut_down(self) -> None:
+        self.end_with(code="server_shutting_down", message=SHUTTING_DOWN)
 
+    def revoke(self) -> None:
+        self.end_with(code=401, error="unauthorized", message=REVOKED)
 
-class Heartbeats:
-    """One timer for all streams. A stream that was busy is looked at again when it may have become idle."""
-
-    def __init__(self) -> None:
-        # [when to look, tie-breaker, stream]; a cancelled entry has lost its stream.
-        self._entries: list[list[Any]] = []
-        self._numbers = count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
-
-    def add(self, stream: Beating) -> list[Any]:
-        """Returns what `cancel` needs."""
-        entry = [stream.last_sent + stream.heartbeat_s, next(self._numbers), stream]
-        heappush(self._entries, entry)
-        self._arm()
-        return entry
-
-    def cancel(self, entry: list[Any]) -> None:
-        entry[2] = None
-        while self._entries and self._entries[0][2] is None:
-            heappop(self._entries)
-        if not self._entries and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _arm(self) -> None:
-        due = self._entries[0][0]
-        if self._timer is not None:
-            if self._due <= due:
-                return
-            self._timer.cancel()
-        self._due = due
-        self._timer = asyncio.get_running_loop().call_at(due, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        entries = self._entries
-        while entries and entries[0][0] <= now:
-            entry = heappop(entries)
-            stream: Beating | None = entry[2]
-            if stream is None:
-                continue
-            entry[0] = stream.last_sent + stream.heartbeat_s
-            if entry[0] <= now:
-                stream.beat()
-                stream.last_sent = now
-                entry[0] = now + stream.heartbeat_s
-            heappush(entries, entry)
-        if entries:
-            self._arm()
+    def on_closed(self) -> None:
+        super().on_closed()
+        self._streams.remove(self)

@@ -3,13 +3,11 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-from topics.flow.watch.delivery import Delivery, Subscription
-from topics.flow.watch.fanout import Fanout
 from topics.http.admission.limits import RequestRoom
 from topics.http.compression import INLINE_BYTES
 from topics.http.response_heads import HeaderList
@@ -97,14 +95,14 @@ class OpenStream:
     Without an output it is closed from the start: the client has gone before it began.
     """
 
-    __slots__ = ("_drain_waiters", "_is_lost", "_is_paused", "_on_close", "_output")
+    __slots__ = ("_drain_waiters", "_is_lost", "_on_close", "_output", "is_paused")
 
     def __init__(self, output: StreamOutput | None) -> None:
         self._output = output
         self._on_close: list[Callable[[], None]] = []
         self._drain_waiters: list[asyncio.Future[None]] = []
         # The client does not keep up with what is written.
-        self._is_paused = False
+        self.is_paused = False
         self._is_lost = output is None
 
     @property
@@ -119,7 +117,7 @@ class OpenStream:
     @property
     def choked(self) -> bool:
         """Too much is buffered to write more now; `drain` waits until that is over."""
-        return self._is_paused and not self.closed
+        return self.is_paused and not self.closed
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back once when the connection ends, for whatever reason."""
@@ -130,7 +128,7 @@ class OpenStream:
 
     async def drain(self) -> None:
         """Wait until the client has taken enough, or has gone."""
-        if self._is_paused and not self._is_lost:
+        if self.is_paused and not self._is_lost:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._drain_waiters.append(waiter)
             await waiter
@@ -143,10 +141,10 @@ class OpenStream:
     # Called by the connection.
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self.is_paused = True
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self.is_paused = False
         self._wake()
 
     def connection_lost(self, close_callbacks: CloseCallbacks) -> None:
@@ -277,10 +275,6 @@ class Upgraded(OpenStream):
         super().connection_lost(close_callbacks)
 
 
-# A client that takes nothing for this long is told so and cut off.
-PATIENCE_S = 30.0
-# A socket whose client says nothing for so long is asked whether it is there, and has as long to answer.
-PING_S = 20.0
 # How long a client may take to read our last words before the connection is torn down.
 FAREWELL_S = 5.0
 # The same for one that was cut off: it did not read before, and shall find out why when it does.
@@ -321,7 +315,7 @@ class BackpressuredStream:
     def write(self, data: bytes) -> None:
         held = self._held
         held.write(data)
-        if held.choked and not self.stalled:
+        if held.is_paused and not self.stalled and held.choked:
             self.stalled = True
             self.on_pressure()
             self._waiting = asyncio.get_running_loop().create_task(self._wait_for_room())
@@ -365,31 +359,3 @@ class BackpressuredStream:
         """Clean up after the connection has ended."""
         self.release()
         self._cancel_farewell()
-
-
-class SubscribedStream(BackpressuredStream):
-    """A stream or a WebSocket that delivers records to subscriptions."""
-
-    __slots__ = ("_fanout",)
-
-    def __init__(self, fanout: Fanout, held: Stream | Upgraded, patience_s: float | None) -> None:
-        super().__init__(held, patience_s)
-        self._fanout = fanout
-
-    @property
-    def subscriptions(self) -> Collection[Subscription]:
-        raise NotImplementedError
-
-    def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
-        raise NotImplementedError
-
-    def ended(self, subscription: Subscription) -> None:
-        raise NotImplementedError
-
-    def on_relief(self) -> None:
-        self._fanout.resume(self.subscriptions)
-
-    def release(self) -> None:
-        super().release()
-        for subscription in tuple(self.subscriptions):
-            self._fanout.detach(subscription)

@@ -5,11 +5,11 @@ The code for HTTP/2 is imported on a thread when the first client speaks it, so 
 
 import asyncio
 import ssl
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topics.core import ConfigError, Settings
-from topics.http.late_imports import load
 
 if TYPE_CHECKING:
     from topics.http.context import WireContext
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 ALPN = ["h2", "http/1.1"]
 # No request of HTTP/1.1 begins like this. What comes behind it is checked by those who speak HTTP/2.
 PREFACE = b"PRI * HTTP/2.0\r\n"
-_MODULE = "topics.http.http2"
 
 
 class SecureStart(asyncio.Protocol):
@@ -61,7 +60,7 @@ class _Loading(asyncio.Protocol):
         task.add_done_callback(self._context.tasks.discard)
 
     async def _go_on(self) -> None:
-        await load(_MODULE)
+        await asyncio.to_thread(import_module, "topics.http.http2")
         from topics.http.http2 import Http2Connection
 
         if self._gone or self._transport.is_closing():

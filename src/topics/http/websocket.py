@@ -6,7 +6,7 @@ What the messages mean is in `http.routes.streams.socket`.
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from hashlib import sha1
 from itertools import chain
 from time import perf_counter
@@ -25,8 +25,9 @@ from topics.http.admission.auth import ApiKey
 from topics.http.admission.limits import SMALL_BYTES
 from topics.http.context import TURN_S
 from topics.http.exchange import Exchange
+from topics.http.open_streams import REVOKED, SHUTTING_DOWN, OpenStreams, error_message
 from topics.http.request import PROTOCOL, WEBSOCKET
-from topics.http.stream import PING_S, SubscribedStream, Upgraded
+from topics.http.stream import BackpressuredStream, Upgraded
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
@@ -101,13 +102,13 @@ class Conversation(Protocol):
         """A message that was too much to be kept."""
 
 
-class Socket(SubscribedStream):
+class Socket(BackpressuredStream):
     """One client. Its subscriptions end with it."""
 
     __slots__ = (
         "_closer",
         "_conversation",
-        "_give_back",
+        "_fanout",
         "_max_bytes",
         "_pieces",
         "_pinged",
@@ -117,6 +118,7 @@ class Socket(SubscribedStream):
         "_rest",
         "_room",
         "_room_bytes",
+        "_streams",
         "_waits",
         "by_name",
         "heartbeat_s",
@@ -128,15 +130,17 @@ class Socket(SubscribedStream):
 
     def __init__(
         self,
+        streams: OpenStreams,
         fanout: Fanout,
         connection: Upgraded,
         key: ApiKey | None,
         conversation: Conversation,
         max_bytes: int,
-        ping_s: float = PING_S,
     ) -> None:
         # A socket that does not read stalls only itself, for as long as it likes.
-        super().__init__(fanout, connection, None)
+        super().__init__(connection, None)
+        self._streams = streams
+        self._fanout = fanout
         self.key = key
         self._conversation = conversation
         self._max_bytes = max_bytes
@@ -154,16 +158,14 @@ class Socket(SubscribedStream):
         # What it said last waits for its turn.
         self._waits = False
         self._closer: asyncio.TimerHandle | None = None
-        self._give_back: Callable[[], None] = _nothing
         # Since when the client has said nothing, and whether it was asked. The names are those of `Beating`.
-        self.heartbeat_s = ping_s
+        self.heartbeat_s = streams.ping_s
         self.last_sent = asyncio.get_running_loop().time()
         self._pinged = False
         self.by_name: dict[str, Subscription] = {}
 
-    def start(self, give_back: Callable[[], None]) -> None:
-        """`give_back` is called when the connection is over."""
-        self._give_back = give_back
+    def start(self) -> None:
+        self._streams.add(self)
         self._held.on_close(self.on_closed)
         self._held.set_receiver(self._receive)
 
@@ -203,6 +205,12 @@ class Socket(SubscribedStream):
         if self._protocol.state is ConnectionState.OPEN:
             self.write(text_frame(message))
 
+    def shut_down(self) -> None:
+        self.say_goodbye(error_message("server_shutting_down", SHUTTING_DOWN))
+
+    def revoke(self) -> None:
+        self.say_goodbye(error_message("unauthorized", REVOKED), CloseReason.POLICY_VIOLATION)
+
     def say_goodbye(self, message: bytes, reason: CloseReason = CloseReason.GOING_AWAY) -> None:
         """Our side ends it; the client gets a moment to agree, so that it can read everything first."""
         if self._protocol.state is not ConnectionState.OPEN:
@@ -228,7 +236,12 @@ class Socket(SubscribedStream):
 
     def on_relief(self) -> None:
         self._choose_reading()
-        super().on_relief()
+        self._fanout.resume(self.subscriptions)
+
+    def release(self) -> None:
+        super().release()
+        for subscription in tuple(self.subscriptions):
+            self._fanout.detach(subscription)
 
     def set_aside(self, waits: bool) -> None:
         """What it said last has to wait, or has had its turn; what it says meanwhile is not read."""
@@ -249,8 +262,7 @@ class Socket(SubscribedStream):
         if self._closer is not None:
             self._closer.cancel()
         self._leave_room()
-        give_back, self._give_back = self._give_back, _nothing
-        give_back()
+        self._streams.remove(self)
         # Each of them refers to its socket.
         self.by_name.clear()
 
@@ -348,7 +360,3 @@ class Socket(SubscribedStream):
         if self._protocol.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
             self._held.write(self._protocol.send(event.response()))
         self.hang_up()
-
-
-def _nothing() -> None:
-    return None

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.browser.console.conftest import SOURCES
-from topics.http.console.page import BUILT
+from topics.http.console.routes import BUILT
 
 
 def test_the_built_files_are_up_to_date(node_modules: Path, tmp_path: Path) -> None:

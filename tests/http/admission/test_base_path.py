@@ -10,7 +10,7 @@ from tests.http.streaming import EventReader, RunningApp
 from topics.core import ConfigError, Settings
 from topics.http.admission.address import parse_base_path, without_base
 from topics.http.app import keys_of
-from topics.http.console.page import FILES
+from topics.http.console.routes import FILES
 
 Start = Callable[..., RunningApp]
 BASE = "/shop/topics"

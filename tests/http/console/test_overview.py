@@ -23,9 +23,7 @@ def attention(app: RunningApp, kind: str) -> list[Any]:
 
 def look_again(app: RunningApp) -> None:
     """The next answer is not one of a moment ago."""
-    for route in app.app.server.routes:
-        if route.template == "/v0/overview":
-            route.handler.__self__._attention._good_until = 0.0  # type: ignore[union-attr]
+    app.app.service.attention._good_until = 0.0
 
 
 def test_a_topic_says_what_it_lost_and_what_was_deleted(start: Start) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from tests.http.streaming import RunningApp
-from topics.http.console.page import BUILT, FILES
+from topics.http.console.routes import BUILT, FILES
 
 Start = Callable[..., RunningApp]
 BUDGET = 150_000

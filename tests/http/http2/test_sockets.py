@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
 import pytest
 from wsproto.connection import Connection, ConnectionType
-from wsproto.events import CloseConnection, Event, Message, Ping, Pong, TextMessage
+from wsproto.events import CloseConnection, Event, Message, TextMessage
 
 from tests.http.http2.conftest import Speak
 from tests.http.http2.speaking import Heard, Http2Client
 from tests.http.streaming import RunningApp
 
 OPENING = {":protocol": "websocket", "sec-websocket-version": "13"}
-KEYS = "reader-secret:read,writer-secret:read+write"
 
 
 class Socket:
@@ -56,29 +54,6 @@ class Socket:
                 return json.loads(text)
 
 
-def test_subscribe_and_publish_beside_other_requests(app: RunningApp, speak: Speak) -> None:
-    client = speak(app)
-    socket = Socket(client)
-    assert socket.heard.status == 200
-    assert "sec-websocket-accept" not in socket.heard.headers
-    socket.say(op="publish", topic="t", records=[{"data": "x" * 70_000}])
-    assert socket.message()["op"] == "ack"
-    socket.say(op="subscribe", topic="t", request_id=7)
-    assert (socket.message()["request_id"], socket.message()["op"]) == (7, "record")
-    assert socket.message()["op"] == "caught_up"
-    written = client.request("POST", "/v0/topics/t", {"records": [{"data": 2}]})
-    assert written.status == 200
-    assert socket.message()["records"][0]["data"] == 2
-    assert socket.message()["op"] == "caught_up"
-    other = Socket(client)
-    other.say(op="ping", request_id=1)
-    assert other.message() == {"op": "pong", "request_id": 1}
-    socket.send(Ping(b"there?"))
-    answer = socket.event()
-    assert isinstance(answer, Pong)
-    assert bytes(answer.payload) == b"there?"
-
-
 def test_the_closing_handshake_ends_the_stream_and_nothing_else(app: RunningApp, speak: Speak) -> None:
     client = speak(app)
     socket = Socket(client)
@@ -97,19 +72,19 @@ def test_a_client_that_leaves_takes_its_subscriptions_along(
     socket = Socket(client)
     socket.say(op="subscribe", topic="t", tail=True, lenient=True)
     socket.message()
-    assert len(app.app.sockets.sockets) == 1
+    assert len(app.app.service.streams.open) == 1
     if how == "end":
         client.h2.end_stream(socket.stream)
     else:
         client.h2.reset_stream(socket.stream)
     client.flush()
-    wait_until(lambda: not app.app.sockets.sockets)
+    wait_until(lambda: not app.app.service.streams.open)
     assert client.request("GET", "/v0/health").status == 200
 
 
 def test_shutdown_is_announced(app: RunningApp, speak: Speak) -> None:
     socket = Socket(speak(app))
-    app.inside(app.app.sockets.end_sockets)
+    app.inside(app.app.service.streams.shut_down)
     assert socket.message()["code"] == "server_shutting_down"
     assert isinstance(socket.event(), CloseConnection)
 
@@ -132,25 +107,6 @@ def test_what_is_no_socket_is_refused(app: RunningApp, speak: Speak) -> None:
     assert not client.goaways
 
 
-def test_pages_of_others_open_none(app: RunningApp, speak: Speak) -> None:
-    client = speak(app)
-    own = "http://{}:{}".format(*app.address)
-    assert Socket(client, origin=own).heard.status == 200
-    assert Socket(client, origin="http://elsewhere.example").heard.status == 403
-
-
-def test_keys_come_as_a_subprotocol(start: Any, speak: Speak) -> None:
-    client = speak(start(api_keys=KEYS))
-    assert Socket(client).heard.status == 401
-    for secret, status in (("wrong", 401), ("reader-secret", 200)):
-        encoded = base64.urlsafe_b64encode(secret.encode()).decode().rstrip("=")
-        socket = Socket(client, sec_websocket_protocol=f"topics.v0, topics.key.{encoded}")
-        assert socket.heard.status == status
-    assert socket.heard.headers["sec-websocket-protocol"] == "topics.v0"
-    socket.say(op="publish", topic="t", records=[{"data": 1}])
-    assert socket.message()["code"] == "forbidden"
-
-
 def test_a_socket_that_does_not_read_is_not_heard_and_holds_up_no_other(
     app: RunningApp, speak: Speak, wait_until: Any
 ) -> None:
@@ -161,7 +117,7 @@ def test_a_socket_that_does_not_read_is_not_heard_and_holds_up_no_other(
     client.flush()
     deaf = Socket(client)
     deaf.say(op="subscribe", topic="t")
-    held: Any = next(iter(app.app.sockets.sockets))
+    held: Any = next(iter(app.app.service.streams.open))
     wait_until(lambda: held.stalled)
     # It may ask for a while; what it asks waits until it reads.
     for number in range(300):

@@ -54,21 +54,6 @@ def test_records_read_by_the_way_they_took(app: RunningApp) -> None:
     assert found['topics_records_read_total{via="scan"}'] == 1
 
 
-def test_deletes_and_acknowledged_jobs(app: RunningApp) -> None:
-    app.write("a", {"data": 1, "tag": "x"}, 22, 333)
-    send(app, "POST", "/v0/topics/a/delete", {"match": "x"})
-    send(app, "POST", "/v0/topics/a/delete", {"before_seq": 3})
-    found = scrape(app)
-    assert (found["topics_deleted_records_total"], found["topics_deleted_bytes_total"]) == (2, 3)
-    send(app, "PUT", "/v0/topics/jobs", {"type": "queue"})
-    app.write("jobs", 1)
-    claim = send(app, "POST", "/v0/topics/jobs/claim", {"node": "w"}).json
-    assert scrape(app)["topics_queue_ready"] == 0
-    assert len(claim["claimed"]) == 1
-    send(app, "POST", "/v0/topics/jobs/ack", {"node": "w", "seqs": [1]})
-    assert scrape(app)["topics_deleted_records_total"] == 3
-
-
 def test_what_recovery_repeats_is_not_counted_again(app: RunningApp, tmp_path: Path) -> None:
     send(app, "PUT", "/v0/topics/capped", {"cap_records": 1})
     app.write("capped", 1, 2, 3)

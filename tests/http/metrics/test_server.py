@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import topics
 from tests.http.metrics.scraping import scrape
 from tests.http.streaming import RunningApp
 from tests.support import raw_request
@@ -45,29 +44,6 @@ def test_names_of_topics_do_not_multiply_the_series(app: RunningApp) -> None:
         app.write(f"t{number}", 1)
     series = [series for series in scrape(app) if series.startswith("topics_http_request_duration_seconds_c")]
     assert len(series) == 1
-
-
-def test_load_and_lag(app: RunningApp) -> None:
-    load_shedder = app.app.node.load_shedder
-    before = scrape(app)["topics_event_loop_lag_seconds_sum"]
-    app.inside(lambda: [load_shedder.observe(3_000.0) for _ in range(20)])
-    scheduler = app.app.node.scheduler
-    app.inside(lambda: scheduler._hold(1, lambda: None, patient=True))
-    found = scrape(app)
-    assert found["topics_http_held_writes"] == scheduler.held == 1
-    assert found["topics_load_level"] == 4
-    assert found["topics_event_loop_lag_seconds_sum"] >= before + 60
-
-
-def test_the_process(app: RunningApp) -> None:
-    found = scrape(app)
-    assert found["process_resident_memory_bytes"] > 10_000_000
-    assert 3 < found["process_open_fds"] < found["process_max_fds"]
-    assert found["process_cpu_seconds_total"] > 0
-    assert found["topics_disk_size_bytes"] > found["topics_disk_free_bytes"] > 0
-    assert found["topics_recovery_seconds"] > 0
-    (about,) = [series for series in found if series.startswith("topics_build_info")]
-    assert f'version="{topics.__version__}"' in about
 
 
 def test_who_holds_the_loop(app: RunningApp) -> None:

@@ -19,7 +19,7 @@ from tests.http.openapi.described import (
 )
 from tests.http.streaming import RunningApp
 from topics.core.errors import STATUS_BY_CODE
-from topics.http.console.page import FILES
+from topics.http.console.routes import FILES
 from topics.http.known_heads import KEY_HEADER
 from topics.http.routing import Route
 

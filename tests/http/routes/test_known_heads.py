@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 from collections.abc import Iterator
@@ -76,37 +75,11 @@ def ask(wire: Wire, body: bytes = AS_LONG, **headers: str) -> Answer:
     return wire.read()
 
 
-def test_answers_are_those_of_any_write(app: RunningApp, known: Wire) -> None:
-    told = ask(known).json
-    alone = app.call("POST", "/v0/topics/t?return_seqs=true", {"records": [{"data": 1}]}, **KEY).json
-    assert list(told) == list(alone)
-    assert (told["seqs"], told["head_seq"], told["count"], told["epoch"]) == ([4], 4, 1, alone["epoch"])
-
-
 def test_how_long_they_held_the_loop_is_told_of_their_route(app: RunningApp, known: Wire) -> None:
     head = next(iter(app.inside(lambda: list(app.app.server.context.known_heads.heads.values()))))
     app.inside(lambda: setattr(head.route.holds, "longest_s", 0.0))
     ask(known)
     assert app.inside(lambda: head.route.holds.longest_s) > 0
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b'{"records":[{"data":100]}}', 400),
-        (b'{"records":[{"dat":1000}]}', 400),
-        (b'{"records":[{"data":"\xc3"}]}'.ljust(26), 400),
-        (b'{"records":[{"data": 10}]}', 200),
-        (b'{"records":[{"data":1}]}  ', 200),
-    ],
-)
-def test_what_is_odd_is_answered_and_the_connection_goes_on(
-    app: RunningApp, known: Wire, body: bytes, status: int
-) -> None:
-    assert len(body) == len(AS_LONG)
-    assert ask(known, body).status == status
-    assert ask(known).status == 200
-    assert len(data(app)) == 4 + (status == 200)
 
 
 def test_a_topic_that_is_not_there_any_more_is_made(app: RunningApp, known: Wire) -> None:
@@ -171,13 +144,3 @@ def test_what_a_client_sent_before_it_went_is_written(app: RunningApp, known: Wi
     assert app.app.server.request_log.abandoned_requests == abandoned + 1
     keys = app.inside(lambda: list(app.app.server.context.keyring.keys))
     assert all(key.inflight == 0 for key in keys)
-
-
-def test_slow_ones_are_told(app: RunningApp, known: Wire) -> None:
-    log = app.app.server.request_log
-    before = log.slow_requests
-    app.inside(lambda: (setattr(log, "notable_s", 1e-9), setattr(log, "_slow_s", 1e-9)))
-    told = ask(known)
-    assert told.status == 200
-    assert json.loads(told.body)["seqs"] == [4]
-    assert log.slow_requests == before + 1

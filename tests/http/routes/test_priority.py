@@ -44,18 +44,6 @@ def test_reading_an_important_topic_holds_up_writes_to_others(start: Start) -> N
     assert scheduler.active
 
 
-def test_watching_one_does_so_too(start: Start, wait_until: Callable[..., None]) -> None:
-    app = prepared(start)
-    app.stream("high")
-    wait_until(lambda: app.app.node.scheduler.active)
-
-
-def test_reading_an_unimportant_topic_holds_up_nobody(start: Start) -> None:
-    app = prepared(start)
-    app.call("POST", "/v0/topics/low/diff", {})
-    assert not app.app.node.scheduler.active
-
-
 def test_every_write_is_answered_and_none_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     # So small a share that nearly every write has to wait.
     monkeypatch.setattr(priority_scheduler, "SHARE_S", 1e-9)
@@ -262,20 +250,9 @@ def test_a_socket_that_closes_while_its_publish_waits_writes_nothing(
     wait_until(lambda: holding.held == 1)
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     app.inside(lambda: [connection.abort() for connection in app.app.server.context.streams])
-    wait_until(lambda: not app.app.sockets.sockets)
+    wait_until(lambda: not app.app.service.streams.open)
     holding.let_in()
     assert head(app) == 0
-
-
-def test_a_patient_publish_waits_without_end(start: Start, wait_until: Callable[..., None]) -> None:
-    app = prepared(start)
-    holding = Holding(app)
-    client = app.socket()
-    publish(client, 1, disable_backpressure=True)
-    wait_until(lambda: holding.held == 1)
-    assert holding.patient == [True]
-    holding.let_in()
-    client.next("ack")
 
 
 def test_each_batch_of_an_arrow_append_waits_for_its_turn(
@@ -309,16 +286,6 @@ def test_a_commit_waits_for_its_turn(start: Start, wait_until: Callable[..., Non
     assert head(app) == 0
     holding.let_in()
     assert (wire.read().status, head(app)) == (200, 2)
-
-
-def test_a_commit_is_as_important_as_its_most_important_topic(start: Start) -> None:
-    app = prepared(start)
-    wire = app.wire()
-    part = arrow_stream({"data": ["1", "2"], "topic": ["low", "high"]})
-    wire.request("PUT", "/v0/stages/s/parts/0", part, {"Content-Type": ARROW})
-    Holding(app)
-    commit = b'{"identity":{"id":"i","batch":0},"parts":["0"]}'
-    assert wire.request("POST", "/v0/stages/s/commit", commit).status == 200
 
 
 def test_pressure_refuses_what_writes_and_what_reads_by_every_way(start: Start) -> None:

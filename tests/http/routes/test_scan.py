@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from tests.http.bulk import append, parse, scan
+from tests.http.bulk import append, scan
 from tests.support import ServerProcess
 
 
@@ -36,14 +36,6 @@ def test_a_scan_carries_rows_lines_and_outcome(server: ServerProcess) -> None:
     }
     assert found.outcome == {"next_from_seq": 2, "caught_up": True, "complete": True, "scanned": 2}
     assert found.gaps == []
-
-
-def test_an_empty_body_means_all_defaults_and_an_empty_topic_has_no_rows(server: ServerProcess) -> None:
-    server.put("/v0/topics/s.empty", {})
-    answer = server.request("POST", "/v0/topics/s.empty/scan")
-    found = parse(answer)
-    assert (found.rows, found.batch_rows) == ([], [])
-    assert found.outcome == {"next_from_seq": 0, "caught_up": True, "complete": True, "scanned": 0}
 
 
 def test_gaps_precede_the_batch_behind_them(server: ServerProcess) -> None:
@@ -102,16 +94,6 @@ def test_filters_and_bounds_are_passed_on(server: ServerProcess) -> None:
 def test_bad_requests_are_refused(server: ServerProcess, request_body: object) -> None:
     answer = server.request("POST", "/v0/topics/s.bad/scan", request_body)
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
-
-
-def test_what_may_be_null_counts_as_left_out(server: ServerProcess) -> None:
-    server.post("/v0/topics/s.null", {"records": [{"data": 1}]})
-    body = {"columns": None, "node": None, "tag": None}
-    assert server.request("POST", "/v0/topics/s.null/scan", body).status == 200
-
-
-def test_an_absent_topic_is_not_found(server: ServerProcess) -> None:
-    assert server.request("POST", "/v0/topics/s.absent/scan", {}).json["error"]["code"] == "topic_not_found"
 
 
 def test_a_scan_touches_the_topic_like_a_diff(server: ServerProcess) -> None:

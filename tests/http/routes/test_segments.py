@@ -83,26 +83,6 @@ def test_a_lease_is_renewed_and_released(sealing: ServerProcess) -> None:
     assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
 
 
-def test_the_ledger_tells_deleted_from_evicted(sealing: ServerProcess) -> None:
-    sealing.put("/v0/topics/m.ledger", {"cap_records": 6})
-    sealing.post("/v0/topics/m.ledger", {"records": [{"data": i, "tag": f"t{i}"} for i in range(8)]})
-    sealing.post("/v0/topics/m.ledger/delete", {"match": "t4"})
-    sealing.post("/v0/topics/m.ledger/delete", {"before_seq": 4})
-    body = sealing.get("/v0/topics/m.ledger/ledger")
-    assert body.pop("performance")
-    assert body == {
-        "topic": "m.ledger",
-        "epoch": body["epoch"],
-        "head_seq": 8,
-        "earliest_seq": 4,
-        "ranges": [
-            {"from": 1, "to": 2, "kind": "cap"},
-            {"from": 3, "to": 3, "kind": "deleted"},
-            {"from": 5, "to": 5, "kind": "deleted"},
-        ],
-    }
-
-
 @pytest.mark.parametrize("what", ["segments", "ledger"])
 def test_an_absent_topic_is_not_found(sealing: ServerProcess, what: str) -> None:
     assert sealing.request("GET", f"/v0/topics/m.absent/{what}").json["error"]["code"] == "topic_not_found"

@@ -65,14 +65,6 @@ def test_the_commit_may_name_the_topic(server: ServerProcess) -> None:
     assert commit(server, "two", 0, topic="st.two").json["topics"]["st.two"]["count"] == 1
 
 
-def test_a_dropped_stage_is_gone(server: ServerProcess) -> None:
-    put(server, "three/parts/0?topic=st.three", {"data": ["1"]})
-    assert server.request("DELETE", "/v0/stages/three").json["deleted"] is True
-    assert server.request("DELETE", "/v0/stages/three").json["deleted"] is False
-    answer = commit(server, "three", 0)
-    assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -147,24 +139,5 @@ def test_a_commit_tells_a_key_nothing_of_topics_it_may_not_name(
             assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
             assert b"hidden" not in answer.body
         assert server.request("POST", "/v0/stages/s/commit", body, everyone).json["deduped"]
-    finally:
-        server.stop()
-
-
-def test_a_killed_server_remembers_what_was_committed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    server = ServerProcess(tmp_path_factory.mktemp("killed")).start()
-    try:
-        put(server, "s/parts/0?topic=a", {"data": ["1", "2"]})
-        first = commit(server, "s", 0).json["topics"]
-        put(server, "s/parts/0?topic=a", {"data": ["3"]})
-        server.kill()
-        server.start()
-        put(server, "t/parts/0?topic=a", {"data": ["2", "1"]})
-        again = commit(server, "t", 0, id="s").json
-        assert (again["deduped"], again["topics"]) == (True, first)
-        assert commit(server, "s", 0, batch=1).json["topics"] == {
-            "a": {"first_seq": 3, "last_seq": 3, "count": 1, "epoch": epoch(server, "a")}
-        }
-        assert data(server, "a") == [1, 2, 3]
     finally:
         server.stop()

@@ -138,8 +138,6 @@ class WaitingWorker(Protocol):
 
     def queue_gone(self) -> None: ...
 
-    def shut_down(self) -> None: ...
-
 
 class JobDispatcher:
     __slots__ = ("_pull", "_queue", "_round_handle", "_timer", "window", "workers")

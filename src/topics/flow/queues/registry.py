@@ -109,11 +109,6 @@ class Queues(Extension):
         """Return everyone who waits for jobs."""
         return [worker for queue in self.all() for worker in queue.dispatcher.workers]
 
-    def shut_down(self) -> None:
-        """End every wait: the server stops."""
-        for worker in self.workers():
-            worker.shut_down()
-
     def of(self, topic: Topic) -> JobQueue:
         if not topic.config.is_queue:
             raise ApiError("not_a_queue", f'topic "{topic.name}" is not a queue', {"topic": topic.name})

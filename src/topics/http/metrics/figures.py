@@ -80,7 +80,8 @@ class Scrape:
         return sum(counts[state] for _, counts in self.queues)
 
 
-def request_families(server: Server, service: Service) -> Iterator[Family]:
+def request_families(service: Service) -> Iterator[Family]:
+    server = service.server
     log, context, load_shedder = server.request_log, server.context, service.node.load_shedder
     yield Family(
         "topics_http_request_duration_seconds",

@@ -1,15 +1,11 @@
 """Metrics, as Prometheus text or as JSON. One list of families is the source of both and of the docs."""
 
 from collections.abc import Callable, Iterator
-from time import time
 from typing import Any
 
 import msgspec
 
-from topics.flow.watch.sessions import WatchSessions
 from topics.http.admission.auth import READ
-from topics.http.admission.limits import StreamSlots
-from topics.http.admission.readiness import Readiness
 from topics.http.exchange import Exchange
 from topics.http.metrics.family import Family, counter, gauge, labelled, labels
 from topics.http.metrics.figures import (
@@ -20,9 +16,7 @@ from topics.http.metrics.figures import (
     process_families,
     request_families,
 )
-from topics.http.routes.service import Service
-from topics.http.routing import Route
-from topics.http.server import Server
+from topics.http.routes.service import Routes, Service
 from topics.log import Topic
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -30,106 +24,88 @@ TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 MAX_TOPICS_SHOWN = 1000
 
 
-class Metrics:
-    # Set as soon as there is one: a server is made with its routes, and this is one of them.
-    server: Server
+routes = Routes()
 
-    def __init__(
-        self,
-        service: Service,
-        readiness: Readiness,
-        uptime_ms: Callable[[], int],
-        slots: StreamSlots,
-        sessions: WatchSessions,
-    ) -> None:
-        self._service = service
-        self._node = service.node
-        self._engine = service.engine
-        self._readiness = readiness
-        self._uptime_ms = uptime_ms
-        self._slots = slots
-        self._sessions = sessions
-        self._started_s = time()
 
-    def routes(self) -> list[Route]:
-        return [Route("GET", "/v0/metrics", self.show, scopes=READ, always_open=True)]
+@routes.add("GET", "/v0/metrics", scopes=READ, always_open=True)
+async def show(service: Service, exchange: Exchange) -> None:
+    scrape = await Scrape.of(service.engine, exchange.key, MAX_TOPICS_SHOWN)
+    if b"application/json" in exchange.headers.get(b"accept", b"").lower():
+        exchange.reply(msgspec.json.encode(_as_json(service, scrape)))
+        return
+    lines = [line for family in _families(service, scrape) for line in family.lines()]
+    exchange.reply(("\n".join(lines) + "\n").encode(), content_type=TEXT)
 
-    async def show(self, exchange: Exchange) -> None:
-        scrape = await Scrape.of(self._engine, exchange.key, MAX_TOPICS_SHOWN)
-        if b"application/json" in exchange.headers.get(b"accept", b"").lower():
-            exchange.reply(msgspec.json.encode(self.as_json(scrape)))
-            return
-        lines = [line for family in self.families(scrape) for line in family.lines()]
-        exchange.reply(("\n".join(lines) + "\n").encode(), content_type=TEXT)
 
-    # --- what there is to show --------------------------------------------------------------------------
+def _as_json(service: Service, scrape: Scrape) -> dict[str, Any]:
+    counters = service.engine.counters
+    return {
+        "topics": scrape.topic_count,
+        **{f"topics_{name}": count for name, count in scrape.by_class.items()},
+        "routers": len(service.node.routers.table),
+        "records_live": service.engine.totals.records,
+        "bytes_live": service.engine.totals.bytes,
+        "queue_topics": len(scrape.queues),
+        "queue_leases_in_flight": scrape.jobs("in_flight"),
+        "sse_connections": service.streams.taken,
+        "watch_sessions": len(service.sessions),
+        "ready": service.readiness.open,
+        "replay_progress": service.readiness.replay_progress(),
+        "uptime_ms": service.uptime_ms(),
+        "wal": {
+            "fsyncs": counters.fsyncs,
+            "frames": counters.frames,
+            "batches": counters.batches,
+            "bytes_written": counters.bytes_written,
+            "rotations": counters.rotations,
+            "queue_depth": service.engine.queue_depth,
+            "queue_depth_peak": counters.queue_depth_peak,
+            "submit_full_total": counters.submit_full,
+            "read_only": int(service.engine.read_only),
+            "fsync_count": counters.fsyncs,
+            "fsync_micros_total": int(counters.syncs_us.total),
+        },
+        # Everything else, series by series, as the text names them.
+        "series": {
+            family.name + suffix: value
+            for family in _more_families(service, scrape)
+            for suffix, value in family.samples
+        },
+    }
 
-    def as_json(self, scrape: Scrape) -> dict[str, Any]:
-        counters = self._engine.counters
-        return {
-            "topics": scrape.topic_count,
-            **{f"topics_{name}": count for name, count in scrape.by_class.items()},
-            "routers": len(self._node.routers.table),
-            "records_live": self._engine.totals.records,
-            "bytes_live": self._engine.totals.bytes,
-            "queue_topics": len(scrape.queues),
-            "queue_leases_in_flight": scrape.jobs("in_flight"),
-            "sse_connections": self._slots.open,
-            "watch_sessions": len(self._sessions),
-            "ready": self._readiness.open,
-            "replay_progress": self._readiness.replay_progress(),
-            "uptime_ms": self._uptime_ms(),
-            "wal": {
-                "fsyncs": counters.fsyncs,
-                "frames": counters.frames,
-                "batches": counters.batches,
-                "bytes_written": counters.bytes_written,
-                "rotations": counters.rotations,
-                "queue_depth": self._engine.queue_depth,
-                "queue_depth_peak": counters.queue_depth_peak,
-                "submit_full_total": counters.submit_full,
-                "read_only": int(self._engine.read_only),
-                "fsync_count": counters.fsyncs,
-                "fsync_micros_total": int(counters.syncs_us.total),
-            },
-            # Everything else, series by series, as the text names them.
-            "series": {
-                family.name + suffix: value
-                for family in self._more_families(scrape)
-                for suffix, value in family.samples
-            },
-        }
 
-    def families(self, scrape: Scrape) -> Iterator[Family]:
-        yield from self._server_families(scrape)
-        yield from _topic_families(scrape)
-        yield from journal_families(self._engine)
-        yield from self._more_families(scrape)
+def _families(service: Service, scrape: Scrape) -> Iterator[Family]:
+    yield from _server_families(service, scrape)
+    yield from _topic_families(scrape)
+    yield from journal_families(service.engine)
+    yield from _more_families(service, scrape)
 
-    def _more_families(self, scrape: Scrape) -> Iterator[Family]:
-        yield from request_families(self.server, self._service)
-        yield from log_families(self._node)
-        yield from flow_families(self._node, scrape)
-        yield from process_families(self._started_s)
 
-    def _server_families(self, scrape: Scrape) -> Iterator[Family]:
-        totals = self._engine.totals
-        yield gauge("topics_topics", "Topics.", scrape.topic_count)
-        text = "Topics per durability class."
-        yield labelled("gauge", "topics_topics_by_class", text, "class", scrape.by_class)
-        yield gauge("topics_routers", "Routers.", len(self._node.routers.table))
-        yield gauge("topics_records_live", "Live records over all topics.", totals.records)
-        yield gauge("topics_bytes_live", "Live payload bytes over all topics.", totals.bytes)
-        yield gauge("topics_queue_topics", "Queue topics.", len(scrape.queues))
-        yield gauge("topics_queue_leases_in_flight", "Unexpired leases.", scrape.jobs("in_flight"))
-        yield gauge("topics_sse_connections", "Open streams and sockets.", self._slots.open)
-        yield gauge("topics_watch_sessions", "Watch sessions.", len(self._sessions))
-        yield gauge("topics_ready", "1 when data requests are answered.", int(self._readiness.open))
-        yield gauge("topics_recovery_progress", "Share of recovery done.", self._readiness.replay_progress())
-        yield counter("topics_uptime_ms", "Milliseconds since the process started.", self._uptime_ms())
-        yield counter(
-            "topics_damage_events_total", "Damaged stretches found in files.", self._engine.totals.damage
-        )
+def _more_families(service: Service, scrape: Scrape) -> Iterator[Family]:
+    yield from request_families(service)
+    yield from log_families(service.node)
+    yield from flow_families(service.node, scrape)
+    yield from process_families(service.started_ms / 1000)
+
+
+def _server_families(service: Service, scrape: Scrape) -> Iterator[Family]:
+    totals = service.engine.totals
+    yield gauge("topics_topics", "Topics.", scrape.topic_count)
+    text = "Topics per durability class."
+    yield labelled("gauge", "topics_topics_by_class", text, "class", scrape.by_class)
+    yield gauge("topics_routers", "Routers.", len(service.node.routers.table))
+    yield gauge("topics_records_live", "Live records over all topics.", totals.records)
+    yield gauge("topics_bytes_live", "Live payload bytes over all topics.", totals.bytes)
+    yield gauge("topics_queue_topics", "Queue topics.", len(scrape.queues))
+    yield gauge("topics_queue_leases_in_flight", "Unexpired leases.", scrape.jobs("in_flight"))
+    yield gauge("topics_sse_connections", "Open streams and sockets.", service.streams.taken)
+    yield gauge("topics_watch_sessions", "Watch sessions.", len(service.sessions))
+    yield gauge("topics_ready", "1 when data requests are answered.", int(service.readiness.open))
+    yield gauge("topics_recovery_progress", "Share of recovery done.", service.readiness.replay_progress())
+    yield counter("topics_uptime_ms", "Milliseconds since the process started.", service.uptime_ms())
+    yield counter(
+        "topics_damage_events_total", "Damaged stretches found in files.", service.engine.totals.damage
+    )
 
 
 _PER_TOPIC: tuple[tuple[str, str, Callable[[Topic], int]], ...] = (

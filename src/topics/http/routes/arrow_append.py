@@ -9,10 +9,9 @@ from topics.core import FIELDS, ApiError, OutcomeUnknown, UnknownFields, invalid
 from topics.flow.large_appends import append_large, is_large
 from topics.http.admission.auth import WRITE
 from topics.http.exchange import Exchange
-from topics.http.late_imports import load
 from topics.http.response_heads import ARROW
-from topics.http.routes.service import Service, answer
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer, load
+from topics.http.routing import Body
 from topics.log import Append, AppendOp, Topic, check_key
 
 if TYPE_CHECKING:
@@ -25,33 +24,27 @@ INLINE_BATCHES = 64
 COLUMNS = ("data", *(field.name for field in FIELDS), "meta")
 
 
-class BulkAppendRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
+routes = Routes()
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                "/v0/topics/:topic/append",
-                self.append,
-                scopes=WRITE,
-                body=Body.REQUIRED,
-                arrow=True,
-                query=("create", "idempotency_key"),
-            )
-        ]
 
-    async def append(self, exchange: Exchange) -> None:
-        require_arrow(exchange)
-        named, header = exchange.query("idempotency_key"), exchange.header(b"idempotency-key")
-        key = named.encode() if named is not None else None if header is None else header.strip(b" \t")
-        if key is not None:
-            check_key(key)
-        batches = await checked_batches(exchange, self._service.settings.max_body_bytes)
-        if not any(batch.count for batch in batches):
-            raise invalid("the stream holds no rows")
-        await BulkAppend(self._service, exchange, key).run(batches)
+@routes.add(
+    "POST",
+    "/v0/topics/:topic/append",
+    scopes=WRITE,
+    body=Body.REQUIRED,
+    arrow=True,
+    query=("create", "idempotency_key"),
+)
+async def append(service: Service, exchange: Exchange) -> None:
+    require_arrow(exchange)
+    named, header = exchange.query("idempotency_key"), exchange.header(b"idempotency-key")
+    key = named.encode() if named is not None else None if header is None else header.strip(b" \t")
+    if key is not None:
+        check_key(key)
+    batches = await checked_batches(exchange, service.settings.max_body_bytes)
+    if not any(batch.count for batch in batches):
+        raise invalid("the stream holds no rows")
+    await BulkAppend(service, exchange, key).run(batches)
 
 
 @dataclass(slots=True, frozen=True)

@@ -18,8 +18,8 @@ from topics.http.routes.fields import (
     unsigned,
     unsigned_or_none,
 )
-from topics.http.routes.service import Service, answer
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer
+from topics.http.routing import Body
 from topics.log import Topic
 
 # Between the name of a topic and that of a consumer, in a place in the list. Neither can have it.
@@ -35,98 +35,97 @@ class CursorBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     epoch: int | UnsetType = UNSET
 
 
-class CursorRoutes:
-    def __init__(self, service: Service, cursors: Cursors) -> None:
-        self._service = service
-        self._engine = service.engine
-        self._cursors = cursors
+routes = Routes()
+_EVERY = "/v0/topics/:topic/cursors"
+_ONE = _EVERY + "/:consumer"
 
-    def routes(self) -> list[Route]:
-        every = "/v0/topics/:topic/cursors"
-        one = every + "/:consumer"
-        return [
-            Route("GET", "/v0/cursors", self.list_everywhere, scopes=READ, query=("consumer", *PAGING)),
-            Route("GET", every, self.list, scopes=READ),
-            Route("GET", one, self.show, scopes=READ),
-            Route("PUT", one, self.put, scopes=WRITE, body=Body.REQUIRED, accepts=CursorBody),
-            Route("DELETE", one, self.drop, scopes=WRITE),
-        ]
 
-    def list_everywhere(self, exchange: Exchange) -> None:
-        topic, between, consumer = start_of_page(exchange).partition(_BETWEEN)
-        if topic and not between:
-            raise invalid("cursor is not one this server gave out")
-        # Only where the key may look: the place at which a page ends is told, and has a name in it.
-        only = exchange.query("consumer") or None
-        prefixes = _prefixes(exchange.key, exchange.query("prefix") or "")
-        found = chain(*(self._cursors.walk(topic, consumer, prefix=one, only=only) for one in prefixes))
-        size = page_size(exchange)
-        shown: list[dict[str, Any]] = []
-        body: dict[str, Any] = {"cursors": shown}
-        for looked_at, (name, cursor) in enumerate(found):
-            if len(shown) == size or looked_at == MOST_LOOKED_AT:
-                body["next_cursor"] = cursor_after(topic + _BETWEEN + consumer)
-                break
-            topic, consumer = name, _LAST if cursor is None else cursor.consumer
-            if cursor is not None:
-                shown.append(self._listed(name, cursor))
-        answer(exchange, body)
+@routes.add("GET", "/v0/cursors", scopes=READ, query=("consumer", *PAGING))
+def list_everywhere(service: Service, exchange: Exchange) -> None:
+    topic, between, consumer = start_of_page(exchange).partition(_BETWEEN)
+    if topic and not between:
+        raise invalid("cursor is not one this server gave out")
+    # Only where the key may look: the place at which a page ends is told, and has a name in it.
+    only = exchange.query("consumer") or None
+    prefixes = _prefixes(exchange.key, exchange.query("prefix") or "")
+    found = chain(*(service.node.cursors.walk(topic, consumer, prefix=one, only=only) for one in prefixes))
+    size = page_size(exchange)
+    shown: list[dict[str, Any]] = []
+    body: dict[str, Any] = {"cursors": shown}
+    for looked_at, (name, cursor) in enumerate(found):
+        if len(shown) == size or looked_at == MOST_LOOKED_AT:
+            body["next_cursor"] = cursor_after(topic + _BETWEEN + consumer)
+            break
+        topic, consumer = name, _LAST if cursor is None else cursor.consumer
+        if cursor is not None:
+            shown.append(_listed(service, name, cursor))
+    answer(exchange, body)
 
-    def _listed(self, name: str, cursor: StoredCursor) -> dict[str, Any]:
-        topic = self._engine.find(name)
-        if topic is not None:
-            self._engine.refresh(topic)
-        return {
-            "topic": name,
-            "consumer": cursor.consumer,
-            "epoch": cursor.epoch,
-            "seq": cursor.seq,
-            "lag": _lag(topic, cursor),
-            "age_ms": max(self._engine.now() - cursor.updated_ts, 0),
-        }
 
-    def list(self, exchange: Exchange) -> None:
-        topic = self._topic_or_none(exchange)
-        cursors = [_entry(topic, cursor) for cursor in self._cursors.of(exchange.name)]
-        head = None if topic is None else topic.head
-        answer(exchange, {"topic": exchange.name, "head_seq": head, "cursors": cursors})
+def _listed(service: Service, name: str, cursor: StoredCursor) -> dict[str, Any]:
+    topic = service.engine.find(name)
+    if topic is not None:
+        service.engine.refresh(topic)
+    return {
+        "topic": name,
+        "consumer": cursor.consumer,
+        "epoch": cursor.epoch,
+        "seq": cursor.seq,
+        "lag": _lag(topic, cursor),
+        "age_ms": max(service.engine.now() - cursor.updated_ts, 0),
+    }
 
-    def show(self, exchange: Exchange) -> None:
-        topic = self._topic_or_none(exchange)
-        consumer = exchange.params[0]
-        cursor = self._cursors.use(exchange.name, consumer)
-        if cursor is None:
-            raise ApiError("not_found", f'no cursor named "{consumer}"', {"consumer": consumer})
-        answer(exchange, {"topic": exchange.name, **_entry(topic, cursor)})
 
-    def put(self, exchange: Exchange, body: CursorBody) -> None:
-        seq = unsigned(body.seq, "seq")
-        epoch = unsigned_or_none(body.epoch, "epoch")
-        topic = self._service.current_topic(exchange)
+@routes.add("GET", _EVERY, scopes=READ)
+def list_cursors(service: Service, exchange: Exchange) -> None:
+    topic = _topic_or_none(service, exchange)
+    cursors = [_entry(topic, cursor) for cursor in service.node.cursors.of(exchange.name)]
+    head = None if topic is None else topic.head
+    answer(exchange, {"topic": exchange.name, "head_seq": head, "cursors": cursors})
 
-        def done(cursor: StoredCursor, created: bool) -> None:
-            entry = {"topic": topic.name, **_entry(topic, cursor), "created": created}
-            answer(exchange, entry, 201 if created else 200)
 
-        self._cursors.put(topic, exchange.params[0], seq, epoch, done, exchange.fail)
+@routes.add("GET", _ONE, scopes=READ)
+def show(service: Service, exchange: Exchange) -> None:
+    topic = _topic_or_none(service, exchange)
+    consumer = exchange.params[0]
+    cursor = service.node.cursors.use(exchange.name, consumer)
+    if cursor is None:
+        raise ApiError("not_found", f'no cursor named "{consumer}"', {"consumer": consumer})
+    answer(exchange, {"topic": exchange.name, **_entry(topic, cursor)})
 
-    def drop(self, exchange: Exchange) -> None:
-        self._topic_or_none(exchange)
-        name, consumer = exchange.name, exchange.params[0]
 
-        def done(deleted: bool) -> None:
-            answer(exchange, {"topic": name, "consumer": consumer, "deleted": deleted})
+@routes.add("PUT", _ONE, scopes=WRITE, body=Body.REQUIRED, accepts=CursorBody)
+def put(service: Service, exchange: Exchange, body: CursorBody) -> None:
+    seq = unsigned(body.seq, "seq")
+    epoch = unsigned_or_none(body.epoch, "epoch")
+    topic = service.current_topic(exchange)
 
-        self._cursors.drop(name, consumer, done, exchange.fail)
+    def done(cursor: StoredCursor, created: bool) -> None:
+        entry = {"topic": topic.name, **_entry(topic, cursor), "created": created}
+        answer(exchange, entry, 201 if created else 200)
 
-    def _topic_or_none(self, exchange: Exchange) -> Topic | None:
-        """None for a topic that is gone, and has left cursors behind."""
-        if self._engine.find(exchange.name) is not None:
-            return self._service.current_topic(exchange)
-        if not self._cursors.of(exchange.name):
-            raise topic_not_found(exchange.name)
-        exchange.refuse_unknown_fields()
-        return None
+    service.node.cursors.put(topic, exchange.params[0], seq, epoch, done, exchange.fail)
+
+
+@routes.add("DELETE", _ONE, scopes=WRITE)
+def drop(service: Service, exchange: Exchange) -> None:
+    _topic_or_none(service, exchange)
+    name, consumer = exchange.name, exchange.params[0]
+
+    def done(deleted: bool) -> None:
+        answer(exchange, {"topic": name, "consumer": consumer, "deleted": deleted})
+
+    service.node.cursors.drop(name, consumer, done, exchange.fail)
+
+
+def _topic_or_none(service: Service, exchange: Exchange) -> Topic | None:
+    """None for a topic that is gone, and has left cursors behind."""
+    if service.engine.find(exchange.name) is not None:
+        return service.current_topic(exchange)
+    if not service.node.cursors.of(exchange.name):
+        raise topic_not_found(exchange.name)
+    exchange.refuse_unknown_fields()
+    return None
 
 
 def _prefixes(key: ApiKey | None, asked: str) -> list[str]:

@@ -1,15 +1,16 @@
 """Pipelines over HTTP: what they say of themselves, and what is known of all."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from topics.flow.pipelines import Pipelines, Report
+from topics.flow.pipelines import Report
 from topics.http.admission.auth import READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import PAGING, page, start_of_page
-from topics.http.routes.service import Service, answer
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer
+from topics.http.routing import Body
 
 
 class PipelineBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -18,51 +19,45 @@ class PipelineBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     why: str | None = None
 
 
-class PipelineRoutes:
-    def __init__(self, service: Service, pipelines: Pipelines) -> None:
-        self._engine = service.engine
-        self._pipelines = pipelines
+routes = Routes()
 
-    def routes(self) -> list[Route]:
-        one = "/v0/pipelines/:pipeline"
-        return [
-            Route("GET", "/v0/pipelines", self.list, scopes=READ, query=PAGING),
-            Route("PUT", one, self.tell, scopes=WRITE, body=Body.REQUIRED, accepts=PipelineBody),
-            Route("DELETE", one, self.forget, scopes=WRITE),
-        ]
 
-    def list(self, exchange: Exchange) -> None:
-        after, prefix, key = start_of_page(exchange), exchange.query("prefix") or "", exchange.key
-        found = (
-            report
-            for report in self._pipelines.all()
-            if report.name > after
-            and report.name.startswith(prefix)
-            and (key is None or key.allows(report.name))
-        )
-        answer(exchange, page(exchange, "pipelines", found, self._entry))
+@routes.add("GET", "/v0/pipelines", scopes=READ, query=PAGING)
+def list_pipelines(service: Service, exchange: Exchange) -> None:
+    after, prefix, key = start_of_page(exchange), exchange.query("prefix") or "", exchange.key
+    found = (
+        report
+        for report in service.node.pipelines.all()
+        if report.name > after and report.name.startswith(prefix) and (key is None or key.allows(report.name))
+    )
+    answer(exchange, page(exchange, "pipelines", found, partial(_entry, service)))
 
-    def tell(self, exchange: Exchange, body: PipelineBody) -> None:
-        exchange.refuse_unknown_fields()
 
-        def done(report: Report, created: bool) -> None:
-            answer(exchange, {**self._entry(report), "created": created}, 201 if created else 200)
+@routes.add("PUT", "/v0/pipelines/:pipeline", scopes=WRITE, body=Body.REQUIRED, accepts=PipelineBody)
+def tell(service: Service, exchange: Exchange, body: PipelineBody) -> None:
+    exchange.refuse_unknown_fields()
 
-        self._pipelines.tell(exchange.name, body.kind, body.state, body.why or "", done, exchange.fail)
+    def done(report: Report, created: bool) -> None:
+        answer(exchange, {**_entry(service, report), "created": created}, 201 if created else 200)
 
-    def forget(self, exchange: Exchange) -> None:
-        exchange.refuse_unknown_fields()
-        name = exchange.name
-        self._pipelines.forget(
-            name, lambda deleted: answer(exchange, {"pipeline": name, "deleted": deleted}), exchange.fail
-        )
+    service.node.pipelines.tell(exchange.name, body.kind, body.state, body.why or "", done, exchange.fail)
 
-    def _entry(self, report: Report) -> dict[str, Any]:
-        return {
-            "pipeline": report.name,
-            "kind": report.kind,
-            "state": report.state,
-            "why": report.why or None,
-            "since_ms": report.since_ms,
-            "age_ms": max(self._engine.now() - report.told_ms, 0),
-        }
+
+@routes.add("DELETE", "/v0/pipelines/:pipeline", scopes=WRITE)
+def forget(service: Service, exchange: Exchange) -> None:
+    exchange.refuse_unknown_fields()
+    name = exchange.name
+    service.node.pipelines.forget(
+        name, lambda deleted: answer(exchange, {"pipeline": name, "deleted": deleted}), exchange.fail
+    )
+
+
+def _entry(service: Service, report: Report) -> dict[str, Any]:
+    return {
+        "pipeline": report.name,
+        "kind": report.kind,
+        "state": report.state,
+        "why": report.why or None,
+        "since_ms": report.since_ms,
+        "age_ms": max(service.engine.now() - report.told_ms, 0),
+    }

@@ -34,8 +34,8 @@ from topics.http.routes.fields import (
     unsigned,
     unsigned_or_none,
 )
-from topics.http.routes.service import Service, answer, in_turns
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer, in_reading_order, in_turns, when_copied
+from topics.http.routing import Body
 from topics.log import (
     KIND_NAMES,
     MAX_BUCKETS,
@@ -72,29 +72,22 @@ _SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) f
 _SHAPES[False, True] = STORED  # the very object, which reads know without asking
 
 
-class DiffRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._admission = service.admission
+routes = Routes()
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                "/v0/topics/:topic/diff",
-                self.diff,
-                scopes=READ,
-                body=Body.OPTIONAL,
-                accepts=DiffBody,
-                enter=self._admission.read_in_turn,
-            )
-        ]
 
-    def diff(self, exchange: Exchange, body: DiffBody) -> None:
-        read = Read(body)
-        if exchange.unknown_fields is not None:
-            self._service.topic(exchange)
-        read.answer(self._service, exchange, self._admission.read(exchange.name))
+@routes.add(
+    "POST",
+    "/v0/topics/:topic/diff",
+    scopes=READ,
+    body=Body.OPTIONAL,
+    accepts=DiffBody,
+    enter=in_reading_order,
+)
+def diff(service: Service, exchange: Exchange, body: DiffBody) -> None:
+    read = Read(body)
+    if exchange.unknown_fields is not None:
+        service.topic(exchange)
+    read.answer(service, exchange, service.admission.read(exchange.name))
 
 
 class Read:
@@ -247,70 +240,60 @@ QUERY = (
     "include_meta",
     "wait_ms",
 )
+_RECORDS = "/v0/topics/:topic/records"
 _WITH_TAG = Shape(tags=True)
 _array = msgspec.json.Decoder(list[Any])
 
 
-class RecordRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._admission = service.admission
+@routes.add(
+    "GET",
+    _RECORDS,
+    scopes=READ,
+    query=QUERY,
+    repeatable=("node",),
+    enter=in_reading_order,
+)
+def list_records(service: Service, exchange: Exchange) -> None:
+    last = exchange.query_number("last")
+    read = _read(exchange, last)
+    topic = service.topic_to_read(exchange)
+    if last is None:
+        read.answer(service, exchange, topic)
+    else:
+        exchange.run(_answer_last(service, exchange, topic, read, min(last, MAX_LIMIT)))
 
-    def routes(self) -> list[Route]:
-        every = "/v0/topics/:topic/records"
-        return [
-            Route(
-                "GET",
-                every,
-                self.list,
-                scopes=READ,
-                query=QUERY,
-                repeatable=("node",),
-                enter=self._admission.read_in_turn,
-            ),
-            Route("GET", every + "/:seq", self.show, scopes=READ, enter=self._service.enter_with_copies),
-        ]
 
-    def list(self, exchange: Exchange) -> None:
-        last = exchange.query_number("last")
-        read = _read(exchange, last)
-        self._service.topic(exchange)
-        topic = self._admission.read(exchange.name)
-        if last is None:
-            read.answer(self._service, exchange, topic)
-        else:
-            exchange.run(self._answer_last(exchange, topic, read, min(last, MAX_LIMIT)))
+async def _answer_last(service: Service, exchange: Exchange, topic: Topic, read: Read, last: int) -> None:
+    head = topic.head
+    position = await in_turns(exact(topic, lambda: last_steps(topic, last, read.nodes, read.choice)))
+    if topic.dropped:
+        raise topic_not_found(topic.name)
+    if read.from_seq < position:
+        if exchange.query("from_seq") is not None and read.epoch in (None, topic.id):
+            read.owed = passed_over(topic, read.from_seq, position)
+        read.from_seq = position
+    if exchange.query("limit") is None and topic.head == head:
+        # No more than those are wanted behind it: let the cursor pass what is not.
+        read.limit = MAX_LIMIT
+    read.answer(service, exchange, topic)
 
-    async def _answer_last(self, exchange: Exchange, topic: Topic, read: Read, last: int) -> None:
-        head = topic.head
-        position = await in_turns(exact(topic, lambda: last_steps(topic, last, read.nodes, read.choice)))
-        if topic.dropped:
-            raise topic_not_found(topic.name)
-        if read.from_seq < position:
-            if exchange.query("from_seq") is not None and read.epoch in (None, topic.id):
-                read.owed = passed_over(topic, read.from_seq, position)
-            read.from_seq = position
-        if exchange.query("limit") is None and topic.head == head:
-            # No more than those are wanted behind it: let the cursor pass what is not.
-            read.limit = MAX_LIMIT
-        read.answer(self._service, exchange, topic)
 
-    def show(self, exchange: Exchange) -> None:
-        seq = _seq(exchange.params[0])
-        self._service.topic(exchange)
-        topic = self._admission.read(exchange.name)
-        detail: dict[str, Any] = {"topic": topic.name, "seq": seq}
-        if not topic.seq_base <= seq <= topic.head:
-            raise ApiError("record_not_found", f'"{topic.name}" has no record {seq}', detail)
-        page = self._service.engine.read(topic, seq - 1, 1, MAX_RECORD_BYTES, shape=_WITH_TAG, upto=seq)
-        topic.totals.served("diff", page.count)
-        if not page.count:
-            detail["why"] = KIND_NAMES[why_missing(topic, seq)]
-            raise ApiError("record_gone", f'record {seq} of "{topic.name}" is gone', detail)
-        exchange.reply(
-            b'%b"record":%b,"performance":{"server_total_ms":%.3f}}'
-            % (topic.opening_json, page.rows[:-1], (perf_counter() - exchange.started) * 1000)
-        )
+@routes.add("GET", _RECORDS + "/:seq", scopes=READ, enter=when_copied)
+def show_record(service: Service, exchange: Exchange) -> None:
+    seq = _seq(exchange.params[0])
+    topic = service.topic_to_read(exchange)
+    detail: dict[str, Any] = {"topic": topic.name, "seq": seq}
+    if not topic.seq_base <= seq <= topic.head:
+        raise ApiError("record_not_found", f'"{topic.name}" has no record {seq}', detail)
+    page = service.engine.read(topic, seq - 1, 1, MAX_RECORD_BYTES, shape=_WITH_TAG, upto=seq)
+    topic.totals.served("diff", page.count)
+    if not page.count:
+        detail["why"] = KIND_NAMES[why_missing(topic, seq)]
+        raise ApiError("record_gone", f'record {seq} of "{topic.name}" is gone', detail)
+    exchange.reply(
+        b'%b"record":%b,"performance":{"server_total_ms":%.3f}}'
+        % (topic.opening_json, page.rows[:-1], (perf_counter() - exchange.started) * 1000)
+    )
 
 
 def _read(exchange: Exchange, last: int | None) -> Read:
@@ -357,38 +340,34 @@ def _seq(text: str) -> int:
 # --- the ledger ---------------------------------------------------------------------------------------------
 
 
-class LedgerRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def routes(self) -> list[Route]:
-        query = ("buckets", "from", "to", "times", "page_size", "cursor")
-        enter = self._service.enter_with_copies
-        return [
-            Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ, query=query, enter=enter),
-        ]
-
-    async def show(self, exchange: Exchange) -> None:
-        buckets = exchange.query("buckets")
-        count = None if buckets is None else _count(buckets)
-        after = seq_at_start_of_page(exchange)
-        first, last = exchange.query_number("from") or 0, exchange.query_number("to")
-        topic = self._service.current_topic(exchange)
-        if count is None:
-            after = max(after, topic.seq_base - 1, first - 1)
-            told = await _ranges(topic, after, topic.head if last is None else last, page_size(exchange))
-            if exchange.query_flag("times", False):
-                for one in told["ranges"]:
-                    one |= _times(topic, one["from"], one["to"])
-        else:
-            told = await _buckets(topic, count, first, topic.head if last is None else last)
-        about = {
-            "topic": topic.name,
-            "epoch": topic.id,
-            "head_seq": topic.head,
-            "earliest_seq": topic.floor,
-        }
-        answer(exchange, about | told)
+@routes.add(
+    "GET",
+    "/v0/topics/:topic/ledger",
+    scopes=READ,
+    query=("buckets", "from", "to", "times", "page_size", "cursor"),
+    enter=when_copied,
+)
+async def show_ledger(service: Service, exchange: Exchange) -> None:
+    buckets = exchange.query("buckets")
+    count = None if buckets is None else _count(buckets)
+    after = seq_at_start_of_page(exchange)
+    first, last = exchange.query_number("from") or 0, exchange.query_number("to")
+    topic = service.current_topic(exchange)
+    if count is None:
+        after = max(after, topic.seq_base - 1, first - 1)
+        told = await _ranges(topic, after, topic.head if last is None else last, page_size(exchange))
+        if exchange.query_flag("times", False):
+            for one in told["ranges"]:
+                one |= _times(topic, one["from"], one["to"])
+    else:
+        told = await _buckets(topic, count, first, topic.head if last is None else last)
+    about = {
+        "topic": topic.name,
+        "epoch": topic.id,
+        "head_seq": topic.head,
+        "earliest_seq": topic.floor,
+    }
+    answer(exchange, about | told)
 
 
 async def _ranges(topic: Topic, after: int, upto: int, size: int) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """Routers: create or change, show, list, delete."""
 
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
 from topics.core import ApiError, require_router_name
-from topics.flow.admission import Admission
 from topics.flow.routers.definitions import Router, RouterOptions, check_ends
-from topics.flow.routers.registry import Routers
 from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_new
-from topics.http.routes.service import answer, check_name
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer, check_name
+from topics.http.routing import Body
 from topics.log import parse_match
 
 
@@ -38,93 +37,93 @@ class RouterBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         )
 
 
-class RouterRoutes:
-    def __init__(self, routers: Routers, admission: Admission) -> None:
-        self._routers = routers
-        self._admission = admission
+routes = Routes()
+_ONE = "/v0/routers/:router"
 
-    def routes(self) -> list[Route]:
-        one = "/v0/routers/:router"
-        return [
-            Route("GET", "/v0/routers", self.list, scopes=READ, query=("source", "dest", "detail", *PAGING)),
-            Route("PUT", one, self.put, scopes=ADMIN, body=Body.REQUIRED, accepts=RouterBody),
-            Route("GET", one, self.show, scopes=READ),
-            Route("DELETE", one, self.drop, scopes=DELETE),
-        ]
 
-    def put(self, exchange: Exchange, body: RouterBody) -> None:
-        options = body.options()
-        require_router_name(exchange.name)
-        check_ends(body.source, body.dest)
-        for topic in (body.source, body.dest):
-            check_name(exchange.key, topic)
-        _require_visible(exchange.key, self._routers.find(exchange.name))
+@routes.add("PUT", _ONE, scopes=ADMIN, body=Body.REQUIRED, accepts=RouterBody)
+def put(service: Service, exchange: Exchange, body: RouterBody) -> None:
+    options = body.options()
+    require_router_name(exchange.name)
+    check_ends(body.source, body.dest)
+    for topic in (body.source, body.dest):
+        check_name(exchange.key, topic)
+    _require_visible(exchange.key, service.node.routers.find(exchange.name))
 
-        def done(router: Router, created: bool) -> None:
-            result = {"router": router.name, "created": created, **_definition(router)}
-            answer(exchange, result, 201 if created else 200)
+    def done(router: Router, created: bool) -> None:
+        result = {"router": router.name, "created": created, **_definition(router)}
+        answer(exchange, result, 201 if created else 200)
 
-        try:
-            self._routers.put(
-                exchange.name,
-                body.source,
-                body.dest,
-                options,
-                done,
-                exchange.fail,
-                create_dest=body.create_dest,
-                only_new=wants_only_new(exchange),
-                last_check=exchange.refuse_unknown_fields,
-            )
-        except ApiError as error:
-            _leave_out_foreign_names(exchange.key, error)
-            raise
-
-    def show(self, exchange: Exchange) -> None:
-        self._admission.read_copied(exchange, self._router(exchange).dest.name, self._show)
-
-    def _show(self, exchange: Exchange) -> None:
-        # Once more: it may have gone while its copies were waited for.
-        router = self._router(exchange)
-        self._routers.pull_for_reader(router.dest)
-        body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
-        answer(exchange, body)
-
-    def _router(self, exchange: Exchange) -> Router:
-        router = self._routers.find(exchange.name)
-        if router is None:
-            name = exchange.name
-            raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
-        _require_visible(exchange.key, router)
-        exchange.refuse_unknown_fields()
-        return router
-
-    def list(self, exchange: Exchange) -> None:
-        source, dest = exchange.query("source"), exchange.query("dest")
-        prefix, after = exchange.query("prefix") or "", start_of_page(exchange)
-        detail = exchange.query_flag("detail", False)
-        routers = (
-            router
-            for router in self._routers.table.names_after(after, prefix)
-            if (not source or router.source.name == source)
-            and (not dest or router.dest.name == dest)
-            and _is_allowed(exchange.key, router)
+    try:
+        service.node.routers.put(
+            exchange.name,
+            body.source,
+            body.dest,
+            options,
+            done,
+            exchange.fail,
+            create_dest=body.create_dest,
+            only_new=wants_only_new(exchange),
+            last_check=exchange.refuse_unknown_fields,
         )
+    except ApiError as error:
+        _leave_out_foreign_names(exchange.key, error)
+        raise
 
-        def entry(router: Router) -> dict[str, Any]:
-            self._routers.pull_for_reader(router.dest)
-            return _entry(router) | (_progress(router) if detail else {})
 
-        answer(exchange, page(exchange, "routers", routers, entry))
+@routes.add("GET", _ONE, scopes=READ)
+def show(service: Service, exchange: Exchange) -> None:
+    dest = _router(service, exchange).dest.name
+    service.admission.read_copied(exchange, dest, 0, partial(_show, service))
 
-    def drop(self, exchange: Exchange) -> None:
-        _require_visible(exchange.key, self._routers.find(exchange.name))
-        exchange.refuse_unknown_fields()
 
-        def done(deleted: bool) -> None:
-            answer(exchange, {"router": exchange.name, "deleted": deleted})
+def _show(service: Service, exchange: Exchange) -> None:
+    # Once more: it may have gone while its copies were waited for.
+    router = _router(service, exchange)
+    service.node.routers.pull_for_reader(router.dest)
+    body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
+    answer(exchange, body)
 
-        self._routers.drop(exchange.name, done, exchange.fail)
+
+def _router(service: Service, exchange: Exchange) -> Router:
+    router = service.node.routers.find(exchange.name)
+    if router is None:
+        name = exchange.name
+        raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
+    _require_visible(exchange.key, router)
+    exchange.refuse_unknown_fields()
+    return router
+
+
+@routes.add("GET", "/v0/routers", scopes=READ, query=("source", "dest", "detail", *PAGING))
+def list_routers(service: Service, exchange: Exchange) -> None:
+    source, dest = exchange.query("source"), exchange.query("dest")
+    prefix, after = exchange.query("prefix") or "", start_of_page(exchange)
+    detail = exchange.query_flag("detail", False)
+    routers = (
+        router
+        for router in service.node.routers.table.names_after(after, prefix)
+        if (not source or router.source.name == source)
+        and (not dest or router.dest.name == dest)
+        and _is_allowed(exchange.key, router)
+    )
+
+    def entry(router: Router) -> dict[str, Any]:
+        service.node.routers.pull_for_reader(router.dest)
+        return _entry(router) | (_progress(router) if detail else {})
+
+    answer(exchange, page(exchange, "routers", routers, entry))
+
+
+@routes.add("DELETE", _ONE, scopes=DELETE)
+def drop(service: Service, exchange: Exchange) -> None:
+    _require_visible(exchange.key, service.node.routers.find(exchange.name))
+    exchange.refuse_unknown_fields()
+
+    def done(deleted: bool) -> None:
+        answer(exchange, {"router": exchange.name, "deleted": deleted})
+
+    service.node.routers.drop(exchange.name, done, exchange.fail)
 
 
 def _definition(router: Router) -> dict[str, Any]:

@@ -9,15 +9,15 @@ from msgspec import UNSET, UnsetType
 from topics.core import ApiError, invalid
 from topics.http.admission.auth import READ, is_revoked
 from topics.http.exchange import Exchange
-from topics.http.late_imports import load
 from topics.http.response_heads import ARROW
 from topics.http.routes.fields import node_set, unsigned, unsigned_or_none
-from topics.http.routes.service import Service
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, load, when_copied
+from topics.http.routing import Body
 from topics.log import parse_match
 
 if TYPE_CHECKING:
-    from topics.http.routes.arrow_stream import ArrowStream
+    import pyarrow as pa
+
     from topics.log.read.scan import Scan, ScanRequest
 
 # An answer up to this size is sent whole, and its connection goes on; a longer one is streamed.
@@ -38,41 +38,81 @@ class ScanBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     epoch: int | UnsetType = UNSET
 
 
-class ScanRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._engine = service.engine
+# The key of our metadata, in the schema and in record batches; the value is JSON.
+METADATA_KEY = b"topics"
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                "/v0/topics/:topic/scan",
-                self.scan,
-                scopes=READ,
-                body=Body.OPTIONAL,
-                accepts=ScanBody,
-                enter=self._service.enter_with_copies,
-            )
-        ]
 
-    async def scan(self, exchange: Exchange, body: ScanBody) -> None:
-        await load("topics.http.routes.arrow_stream", "topics.log.read.scan")
-        from topics.http.routes.arrow_stream import ArrowStream
-        from topics.log.read.scan import Scan
+class _Pieces:
+    """What pyarrow takes for a file: it keeps what is written until `take`."""
 
-        request = _request(body)
-        self._service.topic(exchange)
-        topic = self._service.admission.read(exchange.name)
-        scan = Scan(self._engine, topic, request)
-        stream = ArrowStream(scan.schema, _about(scan))
-        piece = _next(scan, stream)
-        while not scan.finished and len(piece) < WHOLE_BYTES and scan.scanned < WHOLE_RECORDS:
-            piece += _next(scan, stream)
-        if scan.finished:
-            exchange.reply(piece + stream.end(_outcome(scan)), content_type=ARROW)
-        else:
-            await _send(exchange, scan, stream, piece)
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        # A copy: the buffer behind it may belong to a batch that is gone when these bytes are sent.
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        return None
+
+    def take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+class ArrowStream:
+    """Each call returns the bytes to send next."""
+
+    def __init__(self, schema: "pa.Schema", about: dict[str, Any]) -> None:
+        import pyarrow as pa
+
+        self._pieces = _Pieces()
+        self._schema = schema.with_metadata({METADATA_KEY: msgspec.json.encode(about)})
+        self._writer = pa.ipc.new_stream(self._pieces, self._schema)
+
+    def batch(self, batch: "pa.RecordBatch", about: dict[str, Any] | None = None) -> bytes:
+        metadata = None if about is None else {METADATA_KEY: msgspec.json.encode(about)}
+        self._writer.write_batch(batch, custom_metadata=metadata)
+        return self._pieces.take()
+
+    def end(self, about: dict[str, Any]) -> bytes:
+        """A batch without rows that says how it went, and the end of the stream."""
+        import pyarrow as pa
+
+        empty = [pa.array([], kind) for kind in self._schema.types]
+        last = self.batch(pa.RecordBatch.from_arrays(empty, schema=self._schema), about)
+        self._writer.close()
+        return last + self._pieces.take()
+
+
+routes = Routes()
+
+
+@routes.add(
+    "POST",
+    "/v0/topics/:topic/scan",
+    scopes=READ,
+    body=Body.OPTIONAL,
+    accepts=ScanBody,
+    enter=when_copied,
+)
+async def scan(service: Service, exchange: Exchange, body: ScanBody) -> None:
+    await load("topics.log.read.scan")
+    from topics.log.read.scan import Scan
+
+    request = _request(body)
+    topic = service.topic_to_read(exchange)
+    found = Scan(service.engine, topic, request)
+    stream = ArrowStream(found.schema, _about(found))
+    piece = _next(found, stream)
+    while not found.finished and len(piece) < WHOLE_BYTES and found.scanned < WHOLE_RECORDS:
+        piece += _next(found, stream)
+    if found.finished:
+        exchange.reply(piece + stream.end(_outcome(found)), content_type=ARROW)
+    else:
+        await _send(exchange, found, stream, piece)
 
 
 def _request(body: ScanBody) -> "ScanRequest":
@@ -119,7 +159,7 @@ def _outcome(scan: "Scan") -> dict[str, Any]:
     }
 
 
-def _next(scan: "Scan", stream: "ArrowStream") -> bytes:
+def _next(scan: "Scan", stream: ArrowStream) -> bytes:
     piece = scan.step()
     if piece is None:
         return b""
@@ -130,7 +170,7 @@ def _next(scan: "Scan", stream: "ArrowStream") -> bytes:
     return stream.batch(piece.batch, None if gap is None else {"tombstone": gap})
 
 
-async def _send(exchange: Exchange, scan: "Scan", stream: "ArrowStream", body: bytes) -> None:
+async def _send(exchange: Exchange, scan: "Scan", stream: ArrowStream, body: bytes) -> None:
     """Piece by piece, as fast as the client takes them, and never for long without letting others run."""
     out = exchange.open_stream(ARROW)
     try:

@@ -12,23 +12,18 @@ from topics import codec
 from topics.core import MAX_LIMIT, UNDECODABLE, ApiError, StrictDecoder, invalid, limit_reached, undecodable
 from topics.flow.large_appends import LARGE_BYTES
 from topics.flow.watch.delivery import Subscription
-from topics.flow.watch.fanout import Fanout
-from topics.http.admission.auth import ADMIN, READ, WRITE, is_revoked
-from topics.http.admission.limits import StreamSlots
+from topics.http.admission.auth import ADMIN, READ, WRITE
 from topics.http.exchange import Exchange
-from topics.http.routes.service import Service
+from topics.http.open_streams import error_message
+from topics.http.routes.service import Routes, Service
 from topics.http.routes.socket_publishing import (
     MISTAKES,
     Message,
     NotACommand,
     Publication,
     Publications,
-    error_message,
 )
 from topics.http.routes.subscriptions import Start, SubscriptionRequest, check_names, open_topics
-from topics.http.routing import Route
-from topics.http.sse import REVOKED, Heartbeats
-from topics.http.stream import PING_S
 
 if TYPE_CHECKING:
     from topics.http.websocket import Socket
@@ -80,73 +75,40 @@ _unsubscribe = StrictDecoder(_Unsubscribe)
 _publish = msgspec.json.Decoder(_Publish)
 
 
-class SocketRoutes:
-    def __init__(self, service: Service, fanout: Fanout, slots: StreamSlots) -> None:
+routes = Routes()
+
+
+# Any valid key may connect; each command is checked on its own.
+@routes.add("GET", "/v0/ws", websocket=True)
+def connect(service: Service, exchange: Exchange) -> None:
+    # Imported when the server is up: a start does not wait for it.
+    from topics.http.websocket import Socket, accept_token, upgraded
+
+    token = accept_token(exchange.headers)
+    exchange.refuse_unknown_fields()
+    service.streams.take_place(exchange.key)
+    Socket(
+        service.streams,
+        service.node.fanout,
+        upgraded(exchange, token),
+        exchange.key,
+        Commands(service),
+        service.settings.max_body_bytes,
+    ).start()
+
+
+class Commands:
+    """The commands of one socket."""
+
+    __slots__ = ("_publications", "_service")
+
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._fanout = fanout
-        self._slots = slots
-        self.sockets: set[Socket] = set()
-        self.ping_s = PING_S
-        self.pings = Heartbeats()
-        # Of the sockets that have published something.
-        self._publications: dict[Socket, Publications] = {}
-        self._ignores_unknown = service.settings.unknown_keys == "ignore"
-        self._commands: dict[str, Callable[[Socket, Message], None]] = {
-            "subscribe": self._on_subscribe,
-            "unsubscribe": self._on_unsubscribe,
-            "publish": self._on_publish,
-            "ping": self._on_ping,
-        }
-
-    def routes(self) -> list[Route]:
-        # Any valid key may connect; each command is checked on its own.
-        return [Route("GET", "/v0/ws", self.connect, websocket=True)]
-
-    def connect(self, exchange: Exchange) -> None:
-        # Imported when the server is up: a start does not wait for it.
-        from topics.http.websocket import Socket, accept_token, upgraded
-
-        token = accept_token(exchange.headers)
-        exchange.refuse_unknown_fields()
-        give_back = self._slots.take(exchange.key)
-        socket = Socket(
-            self._fanout,
-            upgraded(exchange, token),
-            exchange.key,
-            self,
-            self._service.settings.max_body_bytes,
-            self.ping_s,
-        )
-        self.sockets.add(socket)
-        beat = self.pings.add(socket)
-
-        def closed() -> None:
-            self.sockets.discard(socket)
-            self.pings.cancel(beat)
-            self._publications.pop(socket, None)
-            give_back()
-
-        socket.start(closed)
-
-    def end_sockets(self) -> None:
-        """The server stops."""
-        for socket in tuple(self.sockets):
-            socket.say_goodbye(error_message(_NULL, "server_shutting_down", "the server is shutting down"))
-
-    def end_revoked(self) -> None:
-        """Keys were removed."""
-        from wsproto.frame_protocol import CloseReason
-
-        for socket in tuple(self.sockets):
-            if is_revoked(socket.key):
-                socket.say_goodbye(
-                    error_message(_NULL, "unauthorized", REVOKED), CloseReason.POLICY_VIOLATION
-                )
-
-    # Messages
+        # Made when the socket publishes something.
+        self._publications: Publications | None = None
 
     def on_text(self, socket: "Socket", text: bytes) -> None:
-        message = Message(socket, text, ignores_unknown=self._ignores_unknown)
+        message = Message(socket, text, ignores_unknown=self._service.settings.unknown_keys == "ignore")
         if len(text) > LARGE_BYTES:
             publications = self._publications_of(socket)
             publications.add(Publication(publications, "", message, obey=self._obey_large))
@@ -158,12 +120,12 @@ class SocketRoutes:
 
     def _obey(self, socket: "Socket", message: Message) -> None:
         op = self._envelope(message)
-        self._commands[op](socket, message)
+        _HANDLERS[op](self, socket, message)
 
     def _envelope(self, message: Message) -> str:
         envelope = _envelope.decode(message.text)
         message.request_id = bytes(envelope.request_id)
-        if not isinstance(envelope.op, str) or envelope.op not in self._commands:
+        if not isinstance(envelope.op, str) or envelope.op not in _HANDLERS:
             raise NotACommand("op must be subscribe, unsubscribe, publish or ping")
         return envelope.op
 
@@ -186,10 +148,10 @@ class SocketRoutes:
         await publication.append_large()
 
     def on_binary(self, socket: "Socket") -> None:
-        socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
+        socket.send(error_message("unsupported_message", "messages are JSON text"))
 
     def on_refused(self, socket: "Socket", error: ApiError) -> None:
-        socket.send(error_message(_NULL, error.code, error.message, error.detail))
+        socket.send(error_message(error.code, error.message, error.detail))
 
     # Commands
 
@@ -233,10 +195,9 @@ class SocketRoutes:
         publications.add(Publication(publications, topic, message))
 
     def _publications_of(self, socket: "Socket") -> Publications:
-        publications = self._publications.get(socket)
-        if publications is None:
-            publications = self._publications[socket] = Publications(self._service, socket)
-        return publications
+        if self._publications is None:
+            self._publications = Publications(self._service, socket)
+        return self._publications
 
     def _judge(self, socket: "Socket", message: Message) -> str:
         """The topic of a publish that may come in."""
@@ -254,6 +215,14 @@ class SocketRoutes:
             _need(socket, ADMIN)
         check_names(socket.key, [topic])
         return topic
+
+
+_HANDLERS: "dict[str, Callable[[Commands, Socket, Message], None]]" = {
+    "subscribe": Commands._on_subscribe,
+    "unsubscribe": Commands._on_unsubscribe,
+    "publish": Commands._on_publish,
+    "ping": Commands._on_ping,
+}
 
 
 def _note_names(message: Message) -> None:

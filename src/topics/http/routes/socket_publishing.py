@@ -17,6 +17,7 @@ from topics import codec
 from topics.core import ApiError, OutcomeUnknown, TopicConfig, invalid
 from topics.flow.large_appends import append_large
 from topics.http.admission.auth import ADMIN
+from topics.http.open_streams import error_message
 from topics.http.request import StrictInput
 from topics.http.routes.service import Service, check_dead_letter
 from topics.http.routes.writes import append_answer
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from topics.http.websocket import Socket
 
 logger = logging.getLogger("topics.http")
-
-_encode = msgspec.json.encode
 
 
 class NotACommand(Exception):
@@ -39,15 +38,6 @@ MISTAKES = (ApiError, NotACommand, msgspec.DecodeError, RecursionError)
 
 
 Obey = Callable[["Publication"], Coroutine[Any, Any, None]]
-
-
-def error_message(request_id: bytes, code: str, message: str, detail: dict[str, Any] | None = None) -> bytes:
-    return b'{"op":"error","request_id":%b,"code":%b,"message":%b%b}' % (
-        request_id,
-        _encode(code),
-        _encode(message),
-        b',"detail":%b' % _encode(detail) if detail else b"",
-    )
 
 
 class Message(StrictInput):
@@ -73,7 +63,7 @@ class Message(StrictInput):
         if self.unknown_fields is not None:
             self.unknown_fields.mention_in(mistake)
         code = mistake.code if mistake is error else "invalid_json"
-        self.socket.send(error_message(self.request_id, code, mistake.message, mistake.detail))
+        self.socket.send(error_message(code, mistake.message, mistake.detail, self.request_id))
 
 
 class Publication:

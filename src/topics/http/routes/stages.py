@@ -1,6 +1,7 @@
 """Stages over HTTP: parts in, then one commit."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 
@@ -8,14 +9,13 @@ from topics.codec import ItemLimits, cut_out
 from topics.core import UNDECODABLE, ApiError, StrictDecoder, invalid, require_topic_name, undecodable
 from topics.flow.stages.identities import StageRange
 from topics.flow.stages.spool import MAX_PARTS
-from topics.flow.stages.stages import CommitRequest, Stages
+from topics.flow.stages.stages import CommitRequest
 from topics.http.admission.auth import WRITE, ApiKey
 from topics.http.exchange import Exchange
-from topics.http.late_imports import load
 from topics.http.routes.arrow_append import COLUMNS, INLINE_BYTES, note_columns, require_arrow
 from topics.http.routes.fields import unsigned
-from topics.http.routes.service import Service, answer, check_name
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer, check_name, load
+from topics.http.routing import Body
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.
@@ -39,82 +39,62 @@ _decode_parts = msgspec.json.Decoder(list[str | int]).decode
 _LIMITS = ItemLimits(MAX_PARTS, lambda: _too_many_parts(), 8 * MAX_NAME_BYTES, lambda _: _not_short())
 
 
-class StageRoutes:
-    def __init__(self, service: Service, stages: Stages) -> None:
-        self._service = service
-        self._stages = stages
+routes = Routes()
+_ONE = "/v0/stages/:id"
 
-    def routes(self) -> list[Route]:
-        one = "/v0/stages/:id"
-        return [
-            Route(
-                "PUT",
-                one + "/parts/:n",
-                self.put_part,
-                scopes=WRITE,
-                body=Body.REQUIRED,
-                arrow=True,
-                query=("topic",),
-            ),
-            Route(
-                "POST",
-                one + "/commit",
-                self.commit,
-                scopes=WRITE,
-                body=Body.REQUIRED,
-                accepts=CommitBody,
-                takes_large=True,
-            ),
-            Route("DELETE", one, self.drop, scopes=WRITE),
-        ]
 
-    async def put_part(self, exchange: Exchange) -> None:
-        require_arrow(exchange)
-        check = _Names(exchange.key)
-        default_topic = exchange.query("topic")
-        if default_topic is not None:
-            check(default_topic)
-        stage, part = _short(exchange.name), _short(exchange.params[0])
-        await load(_PARTS)
-        columns = ("topic", *COLUMNS)
-        if len(exchange.body) > INLINE_BYTES:
-            await asyncio.to_thread(note_columns, exchange, columns)
-        else:
-            note_columns(exchange, columns)
-        exchange.refuse_unknown_fields()
-        owner = _owner(exchange.key)
-        about = await self._stages.put_part(owner, stage, part, exchange.body, default_topic, check)
-        topics = sorted(name for name in about.topics if name is not None)
-        answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
+@routes.add("PUT", _ONE + "/parts/:n", scopes=WRITE, body=Body.REQUIRED, arrow=True, query=("topic",))
+async def put_part(service: Service, exchange: Exchange) -> None:
+    require_arrow(exchange)
+    check = partial(_check_topic, exchange.key)
+    default_topic = exchange.query("topic")
+    if default_topic is not None:
+        check(default_topic)
+    stage, part = _short(exchange.name), _short(exchange.params[0])
+    await load(_PARTS)
+    columns = ("topic", *COLUMNS)
+    if len(exchange.body) > INLINE_BYTES:
+        await asyncio.to_thread(note_columns, exchange, columns)
+    else:
+        note_columns(exchange, columns)
+    exchange.refuse_unknown_fields()
+    owner = _owner(exchange.key)
+    about = await service.node.stages.put_part(owner, stage, part, exchange.body, default_topic, check)
+    topics = sorted(name for name in about.topics if name is not None)
+    answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
 
-    async def commit(self, exchange: Exchange, body: CommitBody | None) -> None:
-        if body is None:
-            body = await asyncio.to_thread(_decode_in_pieces, exchange)
-        if len(body.parts) > MAX_PARTS:
-            raise _too_many_parts()
-        if body.topic is not None:
-            _Names(exchange.key)(body.topic)
-        request = CommitRequest(
-            _owner(exchange.key),
-            _short(exchange.name),
-            _short(body.identity.id),
-            unsigned(body.identity.batch, "identity.batch"),
-            [_short(str(part)) for part in body.parts],
-            body.topic,
-        )
-        if len(set(request.parts)) != len(request.parts):
-            raise invalid("parts names one part twice")
-        exchange.refuse_unknown_fields()
-        await load(_PARTS)
-        committed, deduped = await self._stages.commit(request)
-        topics = {written.topic: _range(written) for written in committed.ranges}
-        answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
 
-    async def drop(self, exchange: Exchange) -> None:
-        exchange.refuse_unknown_fields()
-        await load(_PARTS)
-        parts = await self._stages.drop(_owner(exchange.key), exchange.name)
-        answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
+@routes.add("POST", _ONE + "/commit", scopes=WRITE, body=Body.REQUIRED, accepts=CommitBody, takes_large=True)
+async def commit(service: Service, exchange: Exchange, body: CommitBody | None) -> None:
+    if body is None:
+        body = await asyncio.to_thread(_decode_in_pieces, exchange)
+    if len(body.parts) > MAX_PARTS:
+        raise _too_many_parts()
+    if body.topic is not None:
+        _check_topic(exchange.key, body.topic)
+    request = CommitRequest(
+        _owner(exchange.key),
+        _short(exchange.name),
+        _short(body.identity.id),
+        unsigned(body.identity.batch, "identity.batch"),
+        [_short(str(part)) for part in body.parts],
+        body.topic,
+    )
+    if len(set(request.parts)) != len(request.parts):
+        raise invalid("parts names one part twice")
+    exchange.refuse_unknown_fields()
+    await load(_PARTS)
+    committed, deduped = await service.node.stages.commit(request)
+    topics = {written.topic: _range(written) for written in committed.ranges}
+    answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
+
+
+@routes.add("DELETE", _ONE, scopes=WRITE)
+async def drop(service: Service, exchange: Exchange) -> None:
+    exchange.refuse_unknown_fields()
+    await load(_PARTS)
+    parts = await service.node.stages.drop(_owner(exchange.key), exchange.name)
+    answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
 
 
 def _decode_in_pieces(exchange: Exchange) -> CommitBody:
@@ -144,15 +124,10 @@ def _range(written: StageRange) -> dict[str, int]:
     }
 
 
-class _Names:
-    """Which topics a key may write to; rows may name any number of them."""
-
-    def __init__(self, key: ApiKey | None) -> None:
-        self._key = key
-
-    def __call__(self, name: str) -> None:
-        require_topic_name(name)
-        check_name(self._key, name)
+def _check_topic(key: ApiKey | None, name: str) -> None:
+    """Refuse a topic that the key may not write to; rows may name any number of them."""
+    require_topic_name(name)
+    check_name(key, name)
 
 
 def _owner(key: ApiKey | None) -> str:

@@ -3,7 +3,6 @@
 Watch sessions, tails and WebSockets share the fields of a subscription. An `EventWatcher` is one stream.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -19,14 +18,13 @@ from topics.core import (
     invalid,
 )
 from topics.flow.watch.delivery import Delivery, Subscription, WatchOptions
-from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.sessions import StreamPositions
 from topics.http import sse
-from topics.http.admission.auth import ApiKey, is_revoked
+from topics.http.admission.auth import ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, check_name
-from topics.http.stream import Stream, SubscribedStream
+from topics.http.stream import Stream
 from topics.log import Choice, Shape, Topic
 
 
@@ -135,68 +133,26 @@ def last_event_id(exchange: Exchange) -> bytes:
     return exchange.headers.get(b"last-event-id") or (exchange.query("last_event_id") or "").encode()
 
 
-class EventRoutes:
-    """The open event streams of one route."""
+class EventWatcher(sse.EventStream):
+    """An event stream that delivers the records of subscribed topics."""
 
-    def __init__(self, fanout: Fanout, patience_s: float, farewell: str = sse.ERROR) -> None:
-        """`farewell`: the event with which a stream is told why it ends."""
-        self.fanout = fanout
-        self.patience_s = patience_s
-        self.farewell = farewell
-        self.heartbeats = sse.Heartbeats()
-        self.streams: set[EventWatcher] = set()
-
-    def end_streams(self) -> None:
-        """The server stops."""
-        for stream in tuple(self.streams):
-            stream.end(sse.shutdown_frame(self.farewell))
-
-    def end_revoked(self) -> None:
-        """Keys were removed."""
-        for stream in tuple(self.streams):
-            if is_revoked(stream.owner):
-                stream.end(sse.revoked_frame(self.farewell))
-
-
-class EventWatcher(SubscribedStream):
-    __slots__ = (
-        "_beat",
-        "_give_back",
-        "_loop",
-        "_options",
-        "_places",
-        "_routes",
-        "_subscriptions",
-        "heartbeat_s",
-        "last_sent",
-    )
-
-    _held: Stream
+    __slots__ = ("_fanout", "_options", "_places", "_subscriptions")
 
     def __init__(
         self,
-        routes: EventRoutes,
+        service: Service,
         stream: Stream,
+        key: ApiKey | None,
         places: StreamPositions,
         options: WatchOptions,
         heartbeat_ms: int,
-        give_back: Callable[[], None],
+        closing: str = sse.ERROR,
     ) -> None:
-        super().__init__(routes.fanout, stream, routes.patience_s)
-        self._routes = routes
+        super().__init__(service.streams, stream, key, heartbeat_ms / 1000, closing)
+        self._fanout = service.node.fanout
         self._places = places
         self._options = options
-        self._give_back = give_back
         self._subscriptions: dict[str, Subscription] = {}
-        self._loop = asyncio.get_running_loop()
-        self.heartbeat_s = heartbeat_ms / 1000
-        self.last_sent = self._loop.time()
-        self._beat = routes.heartbeats.add(self)
-
-    @property
-    def owner(self) -> object:
-        """The key that it was opened with, if keys are in use."""
-        raise NotImplementedError
 
     @property
     def subscriptions(self) -> Collection[Subscription]:
@@ -214,14 +170,11 @@ class EventWatcher(SubscribedStream):
         )
         return subscription
 
-    def start(self) -> None:
-        self._routes.streams.add(self)
-        self._held.write(sse.RETRY)
+    def begin(self) -> None:
         for subscription in tuple(self.subscriptions):
             self._fanout.attach(subscription)
         if self.is_over():
             self.end(b"")
-        self._held.on_close(self.on_closed)
 
     def is_over(self) -> bool:
         """Whether nothing more can be delivered."""
@@ -232,18 +185,12 @@ class EventWatcher(SubscribedStream):
         seqs = places.seqs
         if delivery.epoch != subscription.epoch:
             places.enter(name, delivery.epoch, first_life=delivery.first_life)
-        if len(seqs) > 1:
-            data = b"".join(
-                [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
-            )
-        elif (known := delivery.shared.get("sse")) is not None:
-            data = known
-        else:
-            # Its only topic: the cursors, and so the whole frame, are the same for others.
-            data = b"".join(
-                [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
-            )
-            delivery.shared["sse"] = data
+        # If it is the only topic, the cursors, and so the frames, are the same for other streams.
+        shared = delivery.shared if len(seqs) == 1 else {}
+        data = shared.get("sse")
+        if data is None:
+            frames = [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
+            data = shared["sse"] = b"".join(frames)
         seqs[name] = delivery.seq
         if data:
             self.last_sent = self._loop.time()
@@ -259,22 +206,19 @@ class EventWatcher(SubscribedStream):
         if self.is_over():
             self.end(b"")
 
-    def beat(self) -> None:
-        if not self.stalled:
-            self._held.write(sse.HEARTBEAT)
+    def on_relief(self) -> None:
+        self._fanout.resume(self.subscriptions)
+
+    def release(self) -> None:
+        super().release()
+        for subscription in tuple(self.subscriptions):
+            self._fanout.detach(subscription)
 
     def give_up(self) -> None:
         """End the stream; the client can resume from its last event."""
-        self.end(sse.slow_frame(sorted(self._subscriptions), self._routes.farewell))
-
-    def end(self, last_words: bytes) -> None:
-        self._held.write(last_words)
-        self.hang_up()
+        self.end_slow(sorted(self._subscriptions))
 
     def on_closed(self) -> None:
         super().on_closed()
-        self._routes.heartbeats.cancel(self._beat)
-        self._routes.streams.discard(self)
-        self._give_back()
         # Each of them refers to its stream, and many would otherwise wait for the garbage collector.
         self._subscriptions.clear()

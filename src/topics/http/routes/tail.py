@@ -6,33 +6,29 @@ first record when they come.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 import msgspec
 
 from topics.core import DEFAULT_LIMIT, MAX_WATCH_TOPICS, NO_LIFE, ApiError, invalid
 from topics.flow.watch.delivery import Subscription, WatchOptions
-from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.sessions import Epochs, Seqs, StreamPositions, decode_id
 from topics.http import sse
 from topics.http.admission.auth import READ, ApiKey
-from topics.http.admission.limits import StreamSlots
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import unsigned
 from topics.http.routes.reads import match_of
-from topics.http.routes.service import Service, check_name
+from topics.http.routes.service import Routes, Service, check_name
 from topics.http.routes.subscriptions import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_HEARTBEAT_MS,
-    EventRoutes,
     EventWatcher,
     SubscriptionRequest,
     heartbeat_length,
     last_event_id,
 )
-from topics.http.routing import Route
-from topics.http.stream import PATIENCE_S, Stream
+from topics.http.stream import Stream
 from topics.log import Choice, Engine, Topic, exactly, last_steps
 
 QUERY = (
@@ -156,50 +152,26 @@ class TailRequest:
         return self.prefixes[max(fitting, key=len)]
 
 
-class TailRoutes(EventRoutes):
-    def __init__(
-        self, service: Service, fanout: Fanout, slots: StreamSlots, *, patience_s: float = PATIENCE_S
-    ) -> None:
-        super().__init__(fanout, patience_s, farewell=sse.CLOSING)
-        self._service = service
-        self._slots = slots
-        # Streams that wait for topics to come.
-        self.waiting: set[TailStream] = set()
-        service.engine.on_shown.append(self._shown)
+routes = Routes()
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/v0/tail",
-                self.open,
-                scopes=READ,
-                event_stream=True,
-                query=QUERY,
-                repeatable=("topic", "node"),
-            )
-        ]
 
-    def open(self, exchange: Exchange) -> None:
-        request = TailRequest(exchange.query_all("topic"), last_event_id(exchange))
-        options = _options(exchange)
-        heartbeat_ms = exchange.query_number("heartbeat_ms")
-        heartbeat_ms = heartbeat_length(
-            DEFAULT_HEARTBEAT_MS if heartbeat_ms is None else heartbeat_ms, self._service.settings
-        )
-        request.check(exchange.key)
-        present = list(request.present(self._service.engine, exchange.key))
-        if len(request.names.keys() | set(present)) > MAX_WATCH_TOPICS:
-            raise too_many_topics()
-        exchange.refuse_unknown_fields()
-        topics = [self._service.admission.read(name) for name in present]
-        give_back = self._slots.take(exchange.key)
-        stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
-        TailStream(self, exchange.key, request, stream, topics, options, heartbeat_ms, give_back).start()
-
-    def _shown(self, topic: Topic) -> None:
-        for stream in tuple(self.waiting):
-            stream.topic_shown(topic)
+@routes.add("GET", "/v0/tail", scopes=READ, event_stream=True, query=QUERY, repeatable=("topic", "node"))
+def open_stream(service: Service, exchange: Exchange) -> None:
+    request = TailRequest(exchange.query_all("topic"), last_event_id(exchange))
+    options = _options(exchange)
+    heartbeat_ms = exchange.query_number("heartbeat_ms")
+    heartbeat_ms = heartbeat_length(
+        DEFAULT_HEARTBEAT_MS if heartbeat_ms is None else heartbeat_ms, service.settings
+    )
+    request.check(exchange.key)
+    present = list(request.present(service.engine, exchange.key))
+    if len(request.names.keys() | set(present)) > MAX_WATCH_TOPICS:
+        raise too_many_topics()
+    exchange.refuse_unknown_fields()
+    topics = [service.admission.read(name) for name in present]
+    service.streams.take_place(exchange.key)
+    stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
+    TailStream(service, exchange.key, request, stream, topics, options, heartbeat_ms).start()
 
 
 def too_many_topics() -> ApiError:
@@ -223,23 +195,21 @@ def _options(exchange: Exchange) -> WatchOptions:
 class TailStream(EventWatcher):
     """One connection. All that is known about it is what its client said when it came."""
 
-    __slots__ = ("_awaited", "_key", "_request", "_waiters")
+    __slots__ = ("_awaited", "_awaiting", "_request")
 
     def __init__(
         self,
-        routes: TailRoutes,
+        service: Service,
         key: ApiKey | None,
         request: TailRequest,
         stream: Stream,
         topics: list[Topic],
         options: WatchOptions,
         heartbeat_ms: int,
-        give_back: Callable[[], None],
     ) -> None:
-        super().__init__(routes, stream, StreamPositions(), options, heartbeat_ms, give_back)
-        self._key = key
+        super().__init__(service, stream, key, StreamPositions(), options, heartbeat_ms, sse.CLOSING)
         self._request = request
-        self._waiters = routes.waiting
+        self._awaiting = service.awaiting
         # Names whose topics have not come yet.
         self._awaited = request.names.keys() - {topic.name for topic in topics}
         for topic in topics:
@@ -248,11 +218,7 @@ class TailStream(EventWatcher):
         for name, seq, epoch in request.left_behind(self._subscriptions):
             self._places.put(name, seq, epoch, first_life=False)
         if self._awaited or request.prefixes:
-            self._waiters.add(self)
-
-    @property
-    def owner(self) -> object:
-        return self._key
+            self._awaiting.add(self.topic_shown)
 
     def _add(self, topic: Topic, seq: int, epoch: int) -> Subscription:
         first_life = topic.first_life and epoch == topic.id
@@ -268,11 +234,10 @@ class TailStream(EventWatcher):
             if name not in self._awaited:
                 return
             self._awaited.discard(name)
-        elif not self._request.covers(name) or not (self._key is None or self._key.allows(name)):
+        elif not self._request.covers(name) or not (self.key is None or self.key.allows(name)):
             return
         elif len(self._request.names.keys() | self._subscriptions.keys()) >= MAX_WATCH_TOPICS:
-            message = too_many_topics().message
-            self.end(sse.last_words(sse.CLOSING, code="too_many_topics", message=message))
+            self.end_with(code="too_many_topics", message=too_many_topics().message)
             return
         places = self._places
         left = (places.seqs[name], places.epochs[name]) if name in places.seqs else (0, topic.id)
@@ -289,4 +254,4 @@ class TailStream(EventWatcher):
 
     def release(self) -> None:
         super().release()
-        self._waiters.discard(self)
+        self._awaiting.discard(self.topic_shown)

@@ -15,8 +15,8 @@ from topics.core import (
 from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_new
-from topics.http.routes.service import Service, answer, check_dead_letter
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer, check_dead_letter, when_copied
+from topics.http.routing import Body
 from topics.log import (
     DELETED,
     Engine,
@@ -29,161 +29,149 @@ from topics.log import (
     whole,
 )
 
+routes = Routes()
+_ONE = "/v0/topics/:topic"
 
-class TopicRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._engine = service.engine
 
-    def routes(self) -> list[Route]:
-        one = "/v0/topics/:topic"
-        return [
-            Route("GET", "/v0/topics", self.list, scopes=READ, query=("touch", "detail", *PAGING)),
-            Route(
-                "PUT",
-                one,
-                self.put,
-                scopes=ADMIN,
-                body=Body.OPTIONAL,
-                accepts=ConfigBody,
-                query=("dry_run",),
-            ),
-            Route(
-                "GET", one, self.show, scopes=READ, query=("touch",), enter=self._service.enter_with_copies
-            ),
-            Route("DELETE", one, self.drop, scopes=DELETE, query=("if_empty", "dry_run")),
-        ]
+@routes.add("PUT", _ONE, scopes=ADMIN, body=Body.OPTIONAL, accepts=ConfigBody, query=("dry_run",))
+def put(service: Service, exchange: Exchange, body: ConfigBody) -> None:
+    config = resolve_config(body)
+    check_dead_letter(exchange.key, config)
+    name = exchange.name
+    warnings = config_warnings(config)
+    if _is_dry_run(exchange):
+        _preview_put(service, exchange, config, warnings)
+        return
 
-    def put(self, exchange: Exchange, body: ConfigBody) -> None:
-        config = resolve_config(body)
-        check_dead_letter(exchange.key, config)
-        name = exchange.name
-        warnings = config_warnings(config)
-        if _is_dry_run(exchange):
-            self._preview_put(exchange, config, warnings)
-            return
+    def evicted(count: int) -> None:
+        if count:
+            warnings.append(eviction_warning(config, count))
 
-        def evicted(count: int) -> None:
-            if count:
-                warnings.append(eviction_warning(config, count))
-
-        def done(created: bool) -> None:
-            body: dict[str, Any] = {"topic": name, "created": created, "config": config_to_json(config)}
-            if warnings:
-                body["warnings"] = warnings
-            answer(exchange, body, 201 if created else 200)
-
-        def applied(created: bool) -> None:
-            topic = self._engine.find(name)
-            if topic is not None and config.is_queue and config.leases_durable and not created:
-                topic.extension.keep_leases(lambda: done(created), exchange.fail)
-            else:
-                done(created)
-
-        existing = self._engine.find(name)
-        if existing is not None and existing.config.is_queue:
-            # Which leases outlived a restart is decided by the config they were given under.
-            existing.extension.refresh()
-        put_topic(
-            self._engine,
-            name,
-            config,
-            applied,
-            exchange.fail,
-            only_new=wants_only_new(exchange),
-            last_check=exchange.refuse_unknown_fields,
-            evicted=evicted,
-        )
-
-    def _preview_put(self, exchange: Exchange, config: TopicConfig, warnings: "list[str]") -> None:
-        """What it would cost. The topic stays as it is, or is not made."""
-        name = exchange.name
-        removes = preview_topic(self._engine, name, config, only_new=wants_only_new(exchange))
-        exchange.refuse_unknown_fields()
-        body: dict[str, Any] = {
-            "topic": name,
-            "created": False,
-            "config": config_to_json(config),
-            "removes": removes,
-            "dry_run": True,
-        }
+    def done(created: bool) -> None:
+        body: dict[str, Any] = {"topic": name, "created": created, "config": config_to_json(config)}
         if warnings:
             body["warnings"] = warnings
+        answer(exchange, body, 201 if created else 200)
+
+    def applied(created: bool) -> None:
+        topic = service.engine.find(name)
+        if topic is not None and config.is_queue and config.leases_durable and not created:
+            topic.extension.keep_leases(lambda: done(created), exchange.fail)
+        else:
+            done(created)
+
+    existing = service.engine.find(name)
+    if existing is not None and existing.config.is_queue:
+        # Which leases outlived a restart is decided by the config they were given under.
+        existing.extension.refresh()
+    put_topic(
+        service.engine,
+        name,
+        config,
+        applied,
+        exchange.fail,
+        only_new=wants_only_new(exchange),
+        last_check=exchange.refuse_unknown_fields,
+        evicted=evicted,
+    )
+
+
+def _preview_put(service: Service, exchange: Exchange, config: TopicConfig, warnings: "list[str]") -> None:
+    """What it would cost. The topic stays as it is, or is not made."""
+    name = exchange.name
+    removes = preview_topic(service.engine, name, config, only_new=wants_only_new(exchange))
+    exchange.refuse_unknown_fields()
+    body: dict[str, Any] = {
+        "topic": name,
+        "created": False,
+        "config": config_to_json(config),
+        "removes": removes,
+        "dry_run": True,
+    }
+    if warnings:
+        body["warnings"] = warnings
+    answer(exchange, body)
+
+
+@routes.add("GET", _ONE, scopes=READ, query=("touch",), enter=when_copied)
+def show(service: Service, exchange: Exchange) -> None:
+    topic = service.current_topic(exchange)
+    if exchange.query_flag("touch", True):
+        service.engine.note_read(topic)
+    body: dict[str, Any] = {
+        "topic": topic.name,
+        "type": topic.config.type,
+        "head_seq": topic.head,
+        "earliest_seq": topic.floor,
+        "next_seq": topic.head + 1,
+        "count": topic.live_count,
+        "bytes": topic.live_bytes,
+        "epoch": topic.id,
+        "config": config_to_json(topic.config),
+        "effective_priority": service.engine.priority_of(topic),
+        "last_write_ts": topic.last_write_ts,
+        "last_read_ts": topic.last_read_ts,
+        "idempotency_kept_ms": keys_kept_ms(topic, service.engine.now()),
+    }
+    if topic.config.is_queue:
+        body["queue"] = topic.extension.counters()
+    answer(exchange, body)
+
+
+@routes.add("GET", "/v0/topics", scopes=READ, query=("touch", "detail", *PAGING))
+def list_topics(service: Service, exchange: Exchange) -> None:
+    prefix = exchange.query("prefix") or ""
+    touch = exchange.query_flag("touch", False)
+    detail = exchange.query_flag("detail", False)
+    key, engine = exchange.key, service.engine
+    names = engine.names_after(start_of_page(exchange), prefix)
+    exchange.refuse_unknown_fields()
+    topics = (engine.by_name[name] for name in names if key is None or key.allows(name))
+
+    def entry(topic: Topic) -> dict[str, Any]:
+        engine.refresh(topic)
+        if touch:
+            engine.note_read(topic)
+        return _entry(engine, topic) | (_details(topic) if detail else {})
+
+    answer(exchange, page(exchange, "topics", topics, entry))
+
+
+@routes.add("DELETE", _ONE, scopes=DELETE, query=("if_empty", "dry_run"))
+def drop(service: Service, exchange: Exchange) -> None:
+    name, if_empty = exchange.name, exchange.query_flag("if_empty", False)
+    dry_run = _is_dry_run(exchange)
+    exchange.refuse_unknown_fields()
+    if dry_run:
+        _preview_drop(service, exchange, if_empty)
+        return
+    removed = service.node.routers.touching(exchange.name, _may_know(exchange.key))
+    topic = service.engine.find(name)
+    if topic is not None:
+        service.node.routers.pull_from(topic)
+
+    def done(deleted: bool) -> None:
+        body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}
         answer(exchange, body)
 
-    def show(self, exchange: Exchange) -> None:
-        topic = self._service.current_topic(exchange)
-        if exchange.query_flag("touch", True):
-            self._engine.note_read(topic)
-        body: dict[str, Any] = {
-            "topic": topic.name,
-            "type": topic.config.type,
-            "head_seq": topic.head,
-            "earliest_seq": topic.floor,
-            "next_seq": topic.head + 1,
-            "count": topic.live_count,
-            "bytes": topic.live_bytes,
-            "epoch": topic.id,
-            "config": config_to_json(topic.config),
-            "effective_priority": self._engine.priority_of(topic),
-            "last_write_ts": topic.last_write_ts,
-            "last_read_ts": topic.last_read_ts,
-            "idempotency_kept_ms": keys_kept_ms(topic, self._engine.now()),
-        }
-        if topic.config.is_queue:
-            body["queue"] = topic.extension.counters()
-        answer(exchange, body)
+    drop_topic(service.engine, name, if_empty, done, exchange.fail)
 
-    def list(self, exchange: Exchange) -> None:
-        prefix = exchange.query("prefix") or ""
-        touch = exchange.query_flag("touch", False)
-        detail = exchange.query_flag("detail", False)
-        key, engine = exchange.key, self._engine
-        names = engine.names_after(start_of_page(exchange), prefix)
-        exchange.refuse_unknown_fields()
-        topics = (engine.by_name[name] for name in names if key is None or key.allows(name))
 
-        def entry(topic: Topic) -> dict[str, Any]:
-            engine.refresh(topic)
-            if touch:
-                engine.note_read(topic)
-            return _entry(engine, topic) | (_details(topic) if detail else {})
-
-        answer(exchange, page(exchange, "topics", topics, entry))
-
-    def drop(self, exchange: Exchange) -> None:
-        name, if_empty = exchange.name, exchange.query_flag("if_empty", False)
-        dry_run = _is_dry_run(exchange)
-        exchange.refuse_unknown_fields()
-        if dry_run:
-            self._preview_drop(exchange, if_empty)
-            return
-        removed = self._service.node.routers.touching(exchange.name, _may_know(exchange.key))
-        topic = self._engine.find(name)
-        if topic is not None:
-            self._service.node.routers.pull_from(topic)
-
-        def done(deleted: bool) -> None:
-            body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}
-            answer(exchange, body)
-
-        drop_topic(self._engine, name, if_empty, done, exchange.fail)
-
-    def _preview_drop(self, exchange: Exchange, if_empty: bool) -> None:
-        """What would go. Nothing does, and the topic does not count as read."""
-        topic = self._engine.find(exchange.name)
-        if topic is not None:
-            self._service.admission.bring_up_to_date(topic)
-            refuse_unless_empty(topic, if_empty)
-        body = {
-            "topic": exchange.name,
-            "deleted": False,
-            "routers_removed": self._service.node.routers.touching(exchange.name, _may_know(exchange.key)),
-            "count": 0 if topic is None else topic.live_count,
-            "bytes": 0 if topic is None else topic.live_bytes,
-            "dry_run": True,
-        }
-        answer(exchange, body)
+def _preview_drop(service: Service, exchange: Exchange, if_empty: bool) -> None:
+    """What would go. Nothing does, and the topic does not count as read."""
+    topic = service.engine.find(exchange.name)
+    if topic is not None:
+        service.admission.bring_up_to_date(topic)
+        refuse_unless_empty(topic, if_empty)
+    body = {
+        "topic": exchange.name,
+        "deleted": False,
+        "routers_removed": service.node.routers.touching(exchange.name, _may_know(exchange.key)),
+        "count": 0 if topic is None else topic.live_count,
+        "bytes": 0 if topic is None else topic.live_bytes,
+        "dry_run": True,
+    }
+    answer(exchange, body)
 
 
 def _may_know(key: ApiKey | None) -> Callable[[str], bool]:

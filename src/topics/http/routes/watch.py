@@ -1,23 +1,18 @@
 """Watch sessions and the event streams they are read through."""
 
-from collections.abc import Callable
 from typing import Literal
 
 from topics.core import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
 from topics.flow.watch.delivery import Subscription
-from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.sessions import Known, StreamPositions, WatchSession, WatchSessions
+from topics.flow.watch.sessions import Known, StreamPositions, WatchSession
 from topics.http import sse
-from topics.http.admission.address import parse_base_path
 from topics.http.admission.admit import require_event_stream_accepted
-from topics.http.admission.auth import READ, is_revoked, unauthorized
-from topics.http.admission.limits import StreamSlots
+from topics.http.admission.auth import READ, ApiKey, is_revoked, unauthorized
 from topics.http.exchange import Exchange
-from topics.http.routes.service import Service, answer
+from topics.http.routes.service import Routes, Service, answer
 from topics.http.routes.subscriptions import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_HEARTBEAT_MS,
-    EventRoutes,
     EventWatcher,
     Opening,
     Start,
@@ -26,8 +21,8 @@ from topics.http.routes.subscriptions import (
     last_event_id,
     open_topics,
 )
-from topics.http.routing import Body, Route
-from topics.http.stream import PATIENCE_S, Stream
+from topics.http.routing import Body
+from topics.http.stream import Stream
 
 
 class WatchBody(SubscriptionRequest, kw_only=True, gc=False, forbid_unknown_fields=True):
@@ -37,81 +32,51 @@ class WatchBody(SubscriptionRequest, kw_only=True, gc=False, forbid_unknown_fiel
     consistency: Literal["eventual", "strong"] = "eventual"
 
 
-class WatchRoutes(EventRoutes):
-    def __init__(
-        self, service: Service, fanout: Fanout, slots: StreamSlots, *, patience_s: float = PATIENCE_S
-    ) -> None:
-        super().__init__(fanout, patience_s)
-        self._service = service
-        self._slots = slots
-        self._base_path = parse_base_path(service.settings.base_path)
-        self.sessions = WatchSessions(service.settings.max_watch_sessions, service.engine.steady_ms)
+routes = Routes()
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                "/v0/watch",
-                self.create,
-                scopes=READ,
-                body=Body.REQUIRED,
-                accepts=WatchBody,
-                query=("lenient",),
-            ),
-            Route(
-                "GET",
-                "/v0/watch/:wid",
-                self.open,
-                event_stream=True,
-                token_in_query=True,
-                auth_in_handler=True,
-            ),
-        ]
 
-    def create(self, exchange: Exchange, body: WatchBody) -> None:
-        options = body.options(DEFAULT_LIMIT, strong=body.consistency == "strong", names_first_gap=True)
-        heartbeat_ms = heartbeat_length(body.heartbeat_ms, self._service.settings)
-        openings = open_topics(
-            self._service,
-            exchange.key,
-            body.topics,
-            exchange.refuse_unknown_fields,
-            lenient=exchange.query_flag("lenient", False),
-        )
-        session = self.sessions.create(
-            exchange.key,
-            options,
-            heartbeat_ms,
-            _places(openings),
-            {name: Known(opening.topic.id, opening.topic.head) for name, opening in openings.items()},
-        )
-        result = {
-            "wid": session.wid,
-            "stream_url": f"{self._base_path}/v0/watch/{session.wid}",
-            "session_ttl_ms": WATCH_SESSION_IDLE_MS,
-            "topics": {name: opening.describe() for name, opening in openings.items()},
-        }
-        answer(exchange, result)
+@routes.add("POST", "/v0/watch", scopes=READ, body=Body.REQUIRED, accepts=WatchBody, query=("lenient",))
+def create(service: Service, exchange: Exchange, body: WatchBody) -> None:
+    options = body.options(DEFAULT_LIMIT, strong=body.consistency == "strong", names_first_gap=True)
+    heartbeat_ms = heartbeat_length(body.heartbeat_ms, service.settings)
+    openings = open_topics(
+        service,
+        exchange.key,
+        body.topics,
+        exchange.refuse_unknown_fields,
+        lenient=exchange.query_flag("lenient", False),
+    )
+    session = service.sessions.create(
+        exchange.key,
+        options,
+        heartbeat_ms,
+        _places(openings),
+        {name: Known(opening.topic.id, opening.topic.head) for name, opening in openings.items()},
+    )
+    result = {
+        "wid": session.wid,
+        "stream_url": f"{service.base_path}/v0/watch/{session.wid}",
+        "session_ttl_ms": WATCH_SESSION_IDLE_MS,
+        "topics": {name: opening.describe() for name, opening in openings.items()},
+    }
+    answer(exchange, result)
 
-    def open(self, exchange: Exchange) -> None:
-        session = self.sessions.find(exchange.name)
-        # Knowing the id is not enough: the key that made the session has to be shown.
-        if session is not None and exchange.key is not session.owner:
-            if exchange.key is None or not is_revoked(session.owner):
-                raise unauthorized()
-            session = None  # it ended with its key, even if the same secret has come back
-        require_event_stream_accepted(exchange)
-        if session is None:
-            raise ApiError("not_found", "no such watch session")
-        exchange.refuse_unknown_fields()
-        give_back = self._slots.take(exchange.key)
-        stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
-        WatchStream(self, session, stream, last_event_id(exchange), give_back).start()
 
-    def epoch_of(self, name: str) -> int | None:
-        """Of the topic that has this name now."""
-        topic = self._service.engine.find(name)
-        return None if topic is None else topic.id
+@routes.add("GET", "/v0/watch/:wid", event_stream=True, token_in_query=True, auth_in_handler=True)
+def open_stream(service: Service, exchange: Exchange) -> None:
+    session = service.sessions.find(exchange.name)
+    # Knowing the id is not enough: the key that made the session has to be shown.
+    if session is not None and exchange.key is not session.owner:
+        if exchange.key is None or not is_revoked(session.owner):
+            raise unauthorized()
+        session = None  # it ended with its key, even if the same secret has come back
+    require_event_stream_accepted(exchange)
+    if session is None:
+        raise ApiError("not_found", "no such watch session")
+    exchange.refuse_unknown_fields()
+    service.streams.take_place(exchange.key)
+    stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
+    WatchStream(service, session, stream, exchange.key, last_event_id(exchange)).start()
 
 
 def _places(openings: dict[str, Opening]) -> StreamPositions:
@@ -130,26 +95,27 @@ class WatchStream(EventWatcher):
 
     def __init__(
         self,
-        routes: WatchRoutes,
+        service: Service,
         session: WatchSession,
         stream: Stream,
-        last_event_id: bytes | None,
-        give_back: Callable[[], None],
+        key: ApiKey | None,
+        last_event_id: bytes,
     ) -> None:
-        places = session.start(last_event_id, routes.epoch_of)
-        super().__init__(routes, stream, places, session.options, session.heartbeat_ms, give_back)
-        self._sessions = routes.sessions
+        def epoch_of(name: str) -> int | None:
+            """Of the topic that has this name now."""
+            topic = service.engine.find(name)
+            return None if topic is None else topic.id
+
+        places = session.start(last_event_id, epoch_of)
+        super().__init__(service, stream, key, places, session.options, session.heartbeat_ms)
+        self._sessions = service.sessions
         self._session = session
         for name in places.seqs:
             self.add(name, session.known[name].head)
 
-    @property
-    def owner(self) -> object:
-        return self._session.owner
-
-    def start(self) -> None:
+    def begin(self) -> None:
         self._sessions.stream_opened(self._session)
-        super().start()
+        super().begin()
 
     def ended(self, subscription: Subscription) -> None:
         self._session.note(subscription.name, subscription.epoch, subscription.head)

@@ -1,83 +1,45 @@
 """Work streams: jobs pushed to a worker as places become free, and taken back when its connection ends."""
 
-import asyncio
-
 from topics.core import MAX_CLAIM, ApiError, invalid
 from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import JobQueue
-from topics.flow.queues.registry import Queues
 from topics.http import sse
-from topics.http.admission.auth import READ, WRITE, ApiKey, is_revoked
-from topics.http.admission.limits import StreamSlots
+from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, lease_length
 from topics.http.routes.queues import queue_of
-from topics.http.routes.service import Service
-from topics.http.routing import Route
-from topics.http.stream import PATIENCE_S, BackpressuredStream, Stream
+from topics.http.routes.service import Routes, Service
+from topics.http.stream import Stream
 
 HEARTBEAT_S = 15.0
 
 
-class WorkRoutes:
-    def __init__(
-        self,
-        service: Service,
-        queues: Queues,
-        slots: StreamSlots,
-        *,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._service = service
-        self._queues = queues
-        self._slots = slots
-        self.patience_s = patience_s
-        self.heartbeats = sse.Heartbeats()
+routes = Routes()
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/v0/topics/:topic/work",
-                self.open,
-                scopes=READ | WRITE,
-                event_stream=True,
-                token_in_query=True,
-                query=("node", "max", "lease_ms"),
-            )
-        ]
 
-    def open(self, exchange: Exchange) -> None:
-        node = exchange.query("node")
-        if node is None:
-            raise invalid("node is required")
-        check_node(node)
-        most = min(_number(exchange.query("max")) or 1, MAX_CLAIM)
-        lease_ms = _number(exchange.query("lease_ms"))
-        queue = queue_of(exchange, self._service, self._queues)
-        self._service.admission.read(exchange.name, is_noted=False)
-        give_back = self._slots.take(exchange.key)
-        held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
-        lease_ms = None if lease_ms is None else lease_length(lease_ms)
-        stream = WorkStream(queue, held, self.patience_s, node, most, lease_ms, exchange.key)
-        stream.write(sse.RETRY)
-        beat = self.heartbeats.add(stream)
-        queue.dispatcher.add(stream)
-
-        def closed() -> None:
-            give_back()
-            self.heartbeats.cancel(beat)
-            stream.on_closed()
-
-        held.on_close(closed)
-
-    def end_revoked(self) -> None:
-        """Keys were removed."""
-        for worker in self._queues.workers():
-            if isinstance(worker, WorkStream) and is_revoked(worker.key):
-                worker.end(sse.revoked_frame())
+@routes.add(
+    "GET",
+    "/v0/topics/:topic/work",
+    scopes=READ | WRITE,
+    event_stream=True,
+    token_in_query=True,
+    query=("node", "max", "lease_ms"),
+)
+def open_stream(service: Service, exchange: Exchange) -> None:
+    node = exchange.query("node")
+    if node is None:
+        raise invalid("node is required")
+    check_node(node)
+    most = min(_number(exchange.query("max")) or 1, MAX_CLAIM)
+    lease_ms = _number(exchange.query("lease_ms"))
+    queue = queue_of(service, exchange)
+    service.admission.read(exchange.name, is_noted=False)
+    service.streams.take_place(exchange.key)
+    held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
+    lease_ms = None if lease_ms is None else lease_length(lease_ms)
+    WorkStream(service, queue, held, node, most, lease_ms, exchange.key).start()
 
 
 def _number(text: str | None) -> int | None:
@@ -85,35 +47,33 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
-class WorkStream(BackpressuredStream):
+class WorkStream(sse.EventStream):
     """One worker's connection: at most `most` leases at a time, all of which end with it."""
 
-    __slots__ = ("_claim", "_holder", "_lease_ms", "_loop", "_most", "_node", "_queue", "key", "last_sent")
+    __slots__ = ("_claim", "_holder", "_lease_ms", "_most", "_node", "_queue")
 
-    _held: Stream
-    heartbeat_s = HEARTBEAT_S
     is_reader = True
 
     def __init__(
         self,
+        service: Service,
         queue: JobQueue,
         held: Stream,
-        patience_s: float,
         node: str,
         most: int,
         lease_ms: int | None,
-        key: ApiKey | None = None,
+        key: ApiKey | None,
     ) -> None:
-        super().__init__(held, patience_s)
-        self.key = key
+        super().__init__(service.streams, held, key, HEARTBEAT_S)
         self._queue = queue
         self._node = node
         self._most = most
         self._lease_ms = lease_ms
         self._holder = Holder()
         self._claim: Claim | None = None
-        self._loop = asyncio.get_running_loop()
-        self.last_sent = self._loop.time()
+
+    def begin(self) -> None:
+        self._queue.dispatcher.add(self)
 
     @property
     def room(self) -> int:
@@ -154,28 +114,18 @@ class WorkStream(BackpressuredStream):
         if self._queue.is_gone:
             self.queue_gone()
         else:
-            self.end(sse.last_words(code=error.status, error=error.code, message=error.message))
-
-    def beat(self) -> None:
-        if not self.stalled:
-            self.write(sse.HEARTBEAT)
+            self.end_with(code=error.status, error=error.code, message=error.message)
 
     def on_relief(self) -> None:
         self._queue.dispatcher.wake()
 
     def give_up(self) -> None:
         """A worker that does not read does not work either: others get its jobs."""
-        self.end(sse.slow_frame([self._queue.topic.name]))
+        self.end_slow([self._queue.topic.name])
 
     def queue_gone(self) -> None:
-        self.end(gone_frame(self._queue.topic.name))
-
-    def shut_down(self) -> None:
-        self.end(sse.shutdown_frame())
-
-    def end(self, last_words: bytes) -> None:
-        self._held.write(last_words)
-        self.hang_up()
+        message = f'the queue "{self._queue.topic.name}" is gone'
+        self.end_with(code=409, error="not_a_queue", message=message)
 
     def release(self) -> None:
         """Free the jobs that this worker holds, and stop feeding it."""
@@ -186,7 +136,3 @@ class WorkStream(BackpressuredStream):
             if self._claim is not None:
                 self._claim.leave()
             self._queue.release(self._holder)
-
-
-def gone_frame(name: str) -> bytes:
-    return sse.last_words(code=409, error="not_a_queue", message=f'the queue "{name}" is gone')

@@ -10,13 +10,12 @@ from msgspec import UNSET, UnsetType
 from topics import codec
 from topics.core import ApiError, TopicConfig, UnknownFields, invalid
 from topics.flow.large_appends import LARGE_BYTES, append_large
-from topics.flow.large_deletes import Deletions
 from topics.http.admission.auth import ADMIN, DELETE, WRITE
 from topics.http.exchange import Exchange
 from topics.http.known_heads import KEY_HEADER
 from topics.http.routes.fields import check_seqs, unsigned_or_none
-from topics.http.routes.service import Service, answer, check_dead_letter
-from topics.http.routing import Body, Route
+from topics.http.routes.service import Routes, Service, answer, check_dead_letter
+from topics.http.routing import Body
 from topics.log import Append, AppendOp, DeleteOutcome, Topic, parse_match
 
 
@@ -27,55 +26,42 @@ class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class DeleteRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._deletions = Deletions(service.engine)
+routes = Routes()
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                "/v0/topics/:topic/delete",
-                self.delete,
-                scopes=DELETE,
-                body=Body.REQUIRED,
-                accepts=DeleteBody,
-            ),
-        ]
 
-    def delete(self, exchange: Exchange, body: DeleteBody) -> None:
-        seqs = None if body.seqs is UNSET else body.seqs
-        if body.before_seq is None and body.match is None and seqs is None:
-            raise invalid("before_seq, match or seqs is required")
-        before = unsigned_or_none(body.before_seq, "before_seq")
-        match = None if body.match is None else parse_match(body.match)
-        if seqs is not None:
-            check_seqs(seqs)
-            if not seqs:
-                raise invalid("seqs must name at least one seq")
-        topic = self._service.topic(exchange)
-        self._service.pull(topic)
+@routes.add("POST", "/v0/topics/:topic/delete", scopes=DELETE, body=Body.REQUIRED, accepts=DeleteBody)
+def delete(service: Service, exchange: Exchange, body: DeleteBody) -> None:
+    seqs = None if body.seqs is UNSET else body.seqs
+    if body.before_seq is None and body.match is None and seqs is None:
+        raise invalid("before_seq, match or seqs is required")
+    before = unsigned_or_none(body.before_seq, "before_seq")
+    match = None if body.match is None else parse_match(body.match)
+    if seqs is not None:
+        check_seqs(seqs)
+        if not seqs:
+            raise invalid("seqs must name at least one seq")
+    topic = service.topic(exchange)
+    service.pull(topic)
 
-        def tell(outcome: DeleteOutcome) -> None:
-            result = {
-                "topic": topic.name,
-                "deleted": outcome.deleted,
-                "earliest_seq": outcome.earliest_seq,
-                "head_seq": topic.head,
-                "count": outcome.count,
-                "bytes": outcome.bytes,
-                "dry_run": body.dry_run,
-            }
-            answer(exchange, result)
+    def tell(outcome: DeleteOutcome) -> None:
+        result = {
+            "topic": topic.name,
+            "deleted": outcome.deleted,
+            "earliest_seq": outcome.earliest_seq,
+            "head_seq": topic.head,
+            "count": outcome.count,
+            "bytes": outcome.bytes,
+            "dry_run": body.dry_run,
+        }
+        answer(exchange, result)
 
-        def done(deleted: int) -> None:
-            tell(DeleteOutcome(deleted, topic.live_count, topic.live_bytes, topic.floor))
+    def done(deleted: int) -> None:
+        tell(DeleteOutcome(deleted, topic.live_count, topic.live_bytes, topic.floor))
 
-        if body.dry_run:
-            self._deletions.preview(topic, before, match, tell, exchange.fail, seqs=seqs)
-        else:
-            self._deletions.delete(topic, before, match, done, exchange.fail, seqs=seqs)
+    if body.dry_run:
+        service.deletions.preview(topic, before, match, tell, exchange.fail, seqs=seqs)
+    else:
+        service.deletions.delete(topic, before, match, done, exchange.fail, seqs=seqs)
 
 
 # Comparing a byte value is four times faster than comparing a one-byte string.
@@ -129,36 +115,27 @@ class HttpAppend(Append):
         return key is None or key.can(ADMIN)
 
 
-class AppendRoutes:
-    def __init__(self, service: Service) -> None:
-        self._engine = service.engine
-        self._admission = service.admission
+@routes.add(
+    "POST",
+    "/v0/topics/:topic",
+    scopes=WRITE,
+    body=Body.REQUIRED,
+    takes_large=True,
+    query=("return_seqs",),
+    enter=lambda service: partial(service.admission.enter, is_patient=_is_patient),
+)
+def append(service: Service, exchange: Exchange) -> None:
+    if len(exchange.body) > LARGE_BYTES:
+        exchange.run(_append_large(service, exchange))
+    else:
+        service.engine.append(HttpAppend(exchange))
+        exchange.let_next_start()
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                "/v0/topics/:topic",
-                self.append,
-                scopes=WRITE,
-                body=Body.REQUIRED,
-                takes_large=True,
-                query=("return_seqs",),
-                enter=partial(self._admission.enter, is_patient=_is_patient),
-            )
-        ]
 
-    def append(self, exchange: Exchange) -> None:
-        if len(exchange.body) > LARGE_BYTES:
-            exchange.run(self._append_large(exchange))
-        else:
-            self._engine.append(HttpAppend(exchange))
-            exchange.let_next_start()
-
-    async def _append_large(self, exchange: Exchange) -> None:
-        request = HttpAppend(exchange)
-        write = await asyncio.to_thread(_decode, request)
-        await append_large(self._engine, self._admission, request, [write], is_patient=write.patient)
+async def _append_large(service: Service, exchange: Exchange) -> None:
+    request = HttpAppend(exchange)
+    write = await asyncio.to_thread(_decode, request)
+    await append_large(service.engine, service.admission, request, [write], is_patient=write.patient)
 
 
 def _decode(request: Append) -> codec.Write:
