@@ -80,7 +80,7 @@ PROOFS = {
         "test_stretches_are_bounded_and_the_truth_lies_within_them",
     ),
     "pipelines": ("flow/test_pipelines.py", "test_there_are_so_many_at_most"),
-    "losses told": ("log/test_totals.py", "test_so_many_topics_are_remembered_and_no_more"),
+    "losses told": ("log/remove/test_losses_told.py", "test_so_many_topics_are_remembered_and_no_more"),
 }
 
 

@@ -25,8 +25,7 @@ from topics.log.lives import Lives
 from topics.log.remove.removal import expire
 from topics.log.run import Unsealed
 from topics.log.seal.segment_store import SegmentStore
-from topics.log.topic import Topic
-from topics.log.totals import Totals
+from topics.log.topic import Topic, Totals
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.storage import (

@@ -29,7 +29,6 @@ class Engine(Core):
 
     delete_records = deletion.delete_records
     preview_delete = deletion.preview_delete
-    submit_delete = deletion.submit_delete
     read = page.read
 
     @property

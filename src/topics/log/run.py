@@ -193,8 +193,11 @@ class HotColumns:
         """What these records count for, together; there are some, in ascending order."""
         if self.data_lens is not None:
             return total_at(indexes, view(self.data_lens), view(self.meta_lens))
+        first, last = int(indexes[0]), int(indexes[-1])
+        if last - first == len(indexes) - 1:
+            return self.size_between(first, last + 1)
         # Neighbours are counted at once, and a view of all records costs more than some stretches of them.
-        gaps = np.flatnonzero(np.diff(indexes) != 1).tolist() if _has_gaps(indexes) else []
+        gaps = np.flatnonzero(np.diff(indexes) != 1).tolist()
         if len(gaps) >= _FEW:
             return self.view().size_of(indexes)
         starts, stops = [0, *[gap + 1 for gap in gaps]], [*gaps, len(indexes) - 1]
@@ -231,10 +234,6 @@ class HotColumns:
             names=tuple([names.view() for names in self.names]) or NO_NAMES,
             hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
         )
-
-
-def _has_gaps(indexes: np.ndarray) -> bool:
-    return int(indexes[-1]) - int(indexes[0]) != len(indexes) - 1
 
 
 @dataclass(slots=True)
@@ -514,7 +513,9 @@ class Unsealed:
         """A segment has the run, or none of it is live any more; called while its rows are still there."""
         if self.runs.pop(run, None) is not None:
             assert run.hot is not None
-            self.shrank(run.hot.weight)
+            weight = run.hot.weight
+            self.bytes -= weight
+            self.left_bytes += weight
             self._full.pop(run, None)
             self._displaced.discard(run)
 

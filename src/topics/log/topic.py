@@ -13,17 +13,85 @@ from typing import Any
 from topics.codec import AnyRows
 from topics.core import MIB, InvariantViolated, TopicConfig
 from topics.log.clock import ClockMark
-from topics.log.remove.ledger import GoneTimes
+from topics.log.remove.ledger import KIND_NAMES, GoneTimes, LossesTold
 from topics.log.run import HotColumns, Run, Times
 from topics.log.runs import Runs
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
-from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.idempotency import TopicKeys
 
 # More than this is not copied for the sake of a run that goes on: that would keep all others waiting.
 _MOVED_BYTES = 4 * MIB
+
+
+class Totals:
+    """Sums over all topics, kept as topics change, so that quotas and metrics never walk over them."""
+
+    __slots__ = (
+        "bytes",
+        "damage",
+        "losses_told",
+        "now_ms",
+        "pending_bytes",
+        "read_records",
+        "records",
+        "removed_bytes",
+        "removed_records",
+        "tombstones",
+    )
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.losses_told = LossesTold(now_ms)
+        self.bytes = 0
+        self.records = 0
+        self.pending_bytes = 0
+        # Damaged stretches found in files, by recovery or by a reader.
+        self.damage = 0
+        self.start_counting()
+
+    def start_counting(self) -> None:
+        """From zero, once recovery is over: what it repeats was counted by the process that did it first."""
+        # Records that were live until they went, by their kind in the ledger.
+        self.removed_records = [0] * len(KIND_NAMES)
+        self.removed_bytes = [0] * len(KIND_NAMES)
+        # How many records readers received: in pages, through streams and sockets, in bulk reads.
+        self.read_records = {"diff": 0, "stream": 0, "scan": 0}
+        # How many tombstones readers received, by reason.
+        self.tombstones = dict.fromkeys(("cap", "ttl", "mixed", "source_trim", "recreated"), 0)
+
+    def note_pending(self, size: int) -> None:
+        """Records of so many bytes have seqs and are not visible yet; fewer, if `size` is negative."""
+        self.pending_bytes += size
+
+    def published(self, count: int, size: int) -> None:
+        """So many records that were assigned have become visible."""
+        self.pending_bytes -= size
+        self.records += count
+        self.bytes += size
+
+    def add_live(self, count: int, size: int) -> None:
+        """So many records more are live; fewer, if the numbers are negative."""
+        self.records += count
+        self.bytes += size
+
+    def found_damage(self) -> None:
+        """A damaged stretch was found in a file."""
+        self.damage += 1
+
+    def removed(self, kind: int, count: int, size: int) -> None:
+        self.removed_records[kind] += count
+        self.removed_bytes[kind] += size
+
+    def served(self, way: str, count: int) -> None:
+        """A reader got so many records in this way."""
+        self.read_records[way] += count
+
+    def told(self, topic: str, reason: str, missed: int) -> None:
+        """A reader of this topic got a tombstone."""
+        self.tombstones[reason] += 1
+        self.losses_told.note(topic, reason, missed)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -158,7 +226,8 @@ class Topic(Watermarks):
     def remove_run(self, run: Run) -> None:
         """With all that it holds, in memory and in its file."""
         self.runs.take_out(run)
-        self.store.release(run)
+        if run.hot is not None or run.sealed is not None:
+            self.store.release(run)
 
     # --- appending --------------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ relies on what had been synced.
 
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from topics.storage.filesystem import Filesystem
 
@@ -59,6 +61,10 @@ class Witness:
         self._page = fs.shared_page(os.path.join(directory, FILE_NAME), _LAYOUT.size)
         # Words, because a word is stored whole: a kill in between cannot leave half a number.
         self._words = memoryview(self._page.view).cast("Q")
+        # Each stores one word: every write and every look at the clock calls one of these.
+        self.acked: Callable[[int], None] = partial(self._words.__setitem__, _ACKED)
+        self.synced: Callable[[int], None] = partial(self._words.__setitem__, _SYNCED)
+        self.clock: Callable[[int], None] = partial(self._words.__setitem__, _CLOCK)
         self._boot = fs.boot_id().ljust(32, b"\0")
         magic, boot, acked, synced, clock, clean, reserved = _LAYOUT.unpack_from(self._page.view, 0)
         # A page that was cut short reads as zeros from there on; a whole one knows the time.
@@ -72,15 +78,6 @@ class Witness:
         _LAYOUT.pack_into(self._page.view, 0, _MAGIC, self._boot, position, position, clock_ms, 0, reserved)
         self._page.sync()
         self._fs.sync_dir(self._directory)
-
-    def acked(self, position: int) -> None:
-        self._words[_ACKED] = position
-
-    def synced(self, position: int) -> None:
-        self._words[_SYNCED] = position
-
-    def clock(self, now_ms: int) -> None:
-        self._words[_CLOCK] = now_ms
 
     def reserved(self, upto: int) -> None:
         """Seqs up to here are about to be given out, of whatever topic."""

@@ -11,7 +11,7 @@ from tests.log.harness import Lab, gap, three_segments
 from tests.support.appending import append
 from tests.support.damage import flip
 from topics.log.read.filter import parse_match
-from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound, submit_delete
+from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound
 from topics.log.write.operation import Op
 from topics.storage import Kind
 
@@ -115,12 +115,9 @@ def test_a_frame_names_what_was_asked_for_as_far_as_it_was_there(lab: Lab) -> No
     assert selectors(lab)[-1] == Selector(4, seqs=[1, 3])
 
 
-@pytest.mark.parametrize(
-    ("durability", "by_client", "by_layer"),
-    [("ephemeral", False, False), ("disk", True, False), ("fsync", True, True)],
-)
+@pytest.mark.parametrize(("durability", "is_synced"), [("ephemeral", False), ("disk", True), ("fsync", True)])
 def test_what_a_client_deletes_is_synced_wherever_records_are_kept(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, durability: str, by_client: bool, by_layer: bool
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, durability: str, is_synced: bool
 ) -> None:
     lab.put("t", durability=durability)
     lab.write_each("t", 2)
@@ -128,8 +125,7 @@ def test_what_a_client_deletes_is_synced_wherever_records_are_kept(
     monkeypatch.setattr(lab.engine.queue, "submit", ops.append)
     topic = lab.topic("t")
     lab.engine.delete_records(topic, 2, None, lambda deleted: None, lambda error: None)
-    submit_delete(lab.engine, topic, Selector(3, before=2), lambda op, deleted: None, lambda error: None)
-    assert [op.sync for op in ops] == [by_client, by_layer]
+    assert [op.sync for op in ops] == [is_synced]
 
 
 def test_a_layer_hears_of_deleted_records_that_were_not_found(lab: Lab) -> None:

@@ -45,24 +45,20 @@ def _tombstone(gap_from: int, gap_to: int, reason: str, earliest_seq: int, head_
 
 def locate(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None, int]:
     """Where the walk starts, the announcement owed before it, and the seq before which it must stop."""
-    position, gap = _start_position(topic, from_seq, epoch)
+    head, floor = topic.head, topic.floor
+    position, gap = from_seq, None
+    if from_seq > head or (epoch is not None and epoch != topic.id):
+        position, gap = floor - 1, _recreated(topic, epoch)
+    # Below the first seq there was never anything to lose.
+    elif from_seq + 1 < floor and max(from_seq + 1, topic.seq_base) < topic.loss_line:
+        reason = _gap_reason(topic, from_seq + 1)
+        position, gap = floor - 1, _tombstone(from_seq + 1, floor - 1, reason, floor, head)
     hole = topic.hole_after(position) if topic.holes else None
     if hole is not None and hole.first <= position + 1 and gap is None:
         gap = _hole_tombstone(topic, position, hole)
         position = hole.last
         hole = topic.hole_after(position)
-    return position, gap, topic.head + 1 if hole is None else hole.first
-
-
-def _start_position(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None]:
-    """Where the walk starts, and the announcement owed to this cursor before it."""
-    head, floor = topic.head, topic.floor
-    if from_seq > head or (epoch is not None and epoch != topic.id):
-        return floor - 1, _recreated(topic, epoch)
-    # Below the first seq there was never anything to lose.
-    if max(from_seq + 1, topic.seq_base) < topic.loss_line:
-        return floor - 1, _tombstone(from_seq + 1, floor - 1, _gap_reason(topic, from_seq + 1), floor, head)
-    return from_seq, None
+    return position, gap, head + 1 if hole is None else hole.first
 
 
 def passed_over(topic: Topic, from_seq: int, position: int) -> Tombstone | None:

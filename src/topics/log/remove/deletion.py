@@ -6,6 +6,7 @@ A dry run stops behind the first step. Journalled is what was asked for, not wha
 have to match a tag as well does the frame name those that do.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -57,12 +58,7 @@ def wanted_records(
 ) -> DeleteQuery:
     """What a client has asked for, before the head has been looked at."""
     limit = MAX_SEQ if before is None else before
-    return DeleteQuery(limit, match, None if seqs is None else _ascending(seqs, limit))
-
-
-def _ascending(seqs: Iterable[int], limit: int) -> I64:
-    # An acknowledgement names a few: numpy takes longer to get ready for them than they take to sort.
-    return np.array(sorted({seq for seq in seqs if seq < limit}), np.int64)
+    return DeleteQuery(limit, match, None if seqs is None else np.array(_ascending(seqs, limit), np.int64))
 
 
 # --- ordering it ------------------------------------------------------------------------------------------
@@ -85,42 +81,17 @@ def delete_records(
     a client wanted gone must not come back because the power failed.
     """
     core.queue.assign_pending()
-    selector = Selector(
-        topic.assigned + 1,
-        before,
-        None if match is None else match.value,
-        match is not None and match.is_prefix,
-    )
+    bound = topic.assigned + 1
+    limit = bound if before is None else min(before, bound)
     if seqs is not None:
-        selector = Selector(selector.bound, seqs=_seqs_that_match(topic, selector.limit, match, seqs, search))
-    keeps = topic.config.durability != "ephemeral"
-    submit_delete(core, topic, selector, lambda op, deleted: done(deleted), fail, search=search, sync=keeps)
-
-
-@surviving_damage
-def _seqs_that_match(
-    topic: Topic, limit: int, match: TagMatch | None, seqs: Sequence[int], search: Search | None
-) -> list[int]:
-    """Servers of the first edition read frames that name seqs, and would pass over a tag beside them."""
-    if match is None:
-        return sorted({seq for seq in seqs if seq < limit})
-    wanted = DeleteQuery(limit, match, _ascending(seqs, limit))
-    chosen = choose(topic, wanted, search)
-    return [run.base + index for run, found in chosen for index in found.indexes.tolist()]
-
-
-def submit_delete(
-    core: Core,
-    topic: Topic,
-    selector: Selector,
-    done: Callable[[Op, int], None],
-    fail: Fail,
-    *,
-    search: Search | None = None,
-    sync: bool = False,
-) -> None:
-    """`sync`: even if the topic's class does not ask for it."""
-    core.refresh(topic)
+        named = _ascending(seqs, limit) if match is None else _carrying(topic, limit, match, seqs, search)
+        selector = Selector(bound, seqs=named)
+    elif match is not None:
+        selector = Selector(bound, before, match.value, match.is_prefix)
+    else:
+        selector = Selector(bound, before)
+    if topic.config.ttl_ms:
+        core.refresh(topic)
     now = core.now()
     lines = topic.cap_hi, topic.ttl_hi
     frame = FrameDraft(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
@@ -128,16 +99,33 @@ def submit_delete(
     def apply(op: Op) -> None:
         deleted = apply_delete(topic, selector, now, search)
         core.note_moved_lines(topic, *lines)
-        done(op, deleted)
+        done(deleted)
 
-    sync = sync or topic.config.durability == "fsync"
-    core.queue.submit(CallbackOp([frame], topic, apply, fail, sync=sync))
+    keeps = topic.config.durability != "ephemeral"
+    core.queue.submit(CallbackOp([frame], topic, apply, fail, sync=keeps))
+
+
+def _ascending(seqs: Iterable[int], limit: int) -> list[int]:
+    # An acknowledgement names a few: numpy takes longer to get ready for them than they take to sort.
+    ordered = sorted({*seqs})
+    del ordered[bisect_left(ordered, limit) :]
+    return ordered
+
+
+@surviving_damage
+def _carrying(
+    topic: Topic, limit: int, match: TagMatch, seqs: Sequence[int], search: Search | None
+) -> list[int]:
+    """Return those of the seqs that carry the tag: a frame that names seqs names no tag."""
+    chosen = choose(topic, DeleteQuery(limit, match, np.array(_ascending(seqs, limit), np.int64)), search)
+    return [run.base + index for run, found in chosen for index in found.indexes.tolist()]
 
 
 @surviving_damage
 def apply_delete(topic: Topic, selector: Selector, now: int, search: Search | None = None) -> int:
     """Delete what the selector names; returns how many records were live until now."""
-    expire(topic, now)
+    if topic.config.ttl_ms:
+        expire(topic, now)
     limit, match = selector.limit, selector.match
     if selector.seqs is None and match is None:
         topic.raise_delete_line(limit)
@@ -145,7 +133,7 @@ def apply_delete(topic: Topic, selector: Selector, now: int, search: Search | No
         removed = remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > floor else 0
         topic.note_gone(floor, topic.floor - 1, now, now)
         return removed
-    seqs = None if selector.seqs is None else _ascending(selector.seqs, limit)
+    seqs = None if selector.seqs is None else np.array(_ascending(selector.seqs, limit), np.int64)
     # Chosen before anything changes: a segment found damaged on the way starts the whole deletion again.
     chosen = choose(topic, DeleteQuery(limit, None if seqs is not None else match, seqs), search)
     deleted = 0
@@ -194,7 +182,7 @@ def preview_delete(
     effect first; beyond that nothing changes."""
     core.refresh(topic)
     limit = topic.head + 1 if before is None else min(before, topic.head + 1)
-    wanted = DeleteQuery(limit, match, None if seqs is None else _ascending(seqs, limit))
+    wanted = DeleteQuery(limit, match, None if seqs is None else np.array(_ascending(seqs, limit), np.int64))
     return _preview(topic, wanted, search)
 
 
@@ -243,8 +231,12 @@ def _first_left(topic: Topic, going: dict[Run, I64 | U32]) -> int:
 def choose(topic: Topic, wanted: DeleteQuery, search: Search | None = None) -> list[tuple[Run, Found]]:
     """Return the live records that are wanted, run by run. Nothing is changed."""
     answers = {} if search is None else search.standing()
-    chosen = [(run, answers.get(run) or _find(topic, run, wanted, seqs)) for run, seqs in wanted.runs(topic)]
-    return [(run, found) for run, found in chosen if len(found.indexes)]
+    chosen: list[tuple[Run, Found]] = []
+    for run, seqs in wanted.runs(topic):
+        found = answers.get(run) or _find(topic, run, wanted, seqs)
+        if len(found.indexes):
+            chosen.append((run, found))
+    return chosen
 
 
 def _find(topic: Topic, run: Run, wanted: DeleteQuery, seqs: I64 | None) -> Found:

@@ -39,11 +39,8 @@ class DeleteQuery:
     def runs(self, topic: Topic) -> Iterator[tuple[Run, I64 | None]]:
         """The runs that may have such records, in order, each with its part of the seqs."""
         if self.seqs is not None:
-            yield from topic.runs.by_run(self.seqs[np.searchsorted(self.seqs, topic.floor) :])
-            return
-        for run in topic.runs:
-            if run.live_count and run.base < self.limit:
-                yield run, None
+            return topic.runs.by_run(self.seqs[np.searchsorted(self.seqs, topic.floor) :])
+        return ((run, None) for run in topic.runs if run.live_count and run.base < self.limit)
 
     def files(self, topic: Topic) -> list[Run]:
         """The runs whose files have to be asked."""

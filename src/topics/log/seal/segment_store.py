@@ -256,7 +256,8 @@ class SegmentStore:
 
         The run keeps its place among those of its topic.
         """
-        self._views.drop(run)
+        if run.hot is None:
+            self._views.drop(run)
         self.unsealed.discard(run)
         self.unflipped.discard(run)
         self.changed.add(run.topic_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.log.totals import HOUR_MS, KEPT_HOURS, MAX_TOPICS, LossesTold
+from topics.log.remove.ledger import HOUR_MS, KEPT_HOURS, MAX_TOPICS, LossesTold
 
 
 class Now:
