@@ -24,11 +24,7 @@ from pyspark_topics.servers import TopicsClient
 from pyspark_topics.subscription import subscribed
 from topics.core.names import is_topic_name
 from topics.core.record_fields import FIELDS
-from topics.core.settings import (
-    MAX_META_BYTES,
-    MAX_META_KEYS,
-    MAX_RECORD_BYTES,
-)
+from topics.core.settings import MAX_META_BYTES, MAX_META_KEYS, MAX_RECORD_BYTES
 
 TAG = "error"
 KIND = "error"

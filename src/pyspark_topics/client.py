@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
+import pyarrow as pa
 
 from topics.client.errors import Refused
 from topics.client.operations import bulk, managing
@@ -181,6 +182,14 @@ class Client(TopicRequests):
 
 def _connect(kind: type[Client], url: str, api_key: str | None, patience_s: float) -> Client:
     return kind(url, api_key, patience_s=patience_s)
+
+
+def arrow_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
 
 
 class ScanFile(io.RawIOBase):

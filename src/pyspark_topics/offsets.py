@@ -143,15 +143,12 @@ def seen_from(start: Stored, homes: Mapping[str, str]) -> Offsets:
 
     A topic that is on another server is another one, even if both servers count the same epoch.
     """
-    return {
-        topic: StreamOffset(at.seq, ELSEWHERE) if _has_moved(topic, at, start.homes, homes) else at
-        for topic, at in start.offsets.items()
-    }
-
-
-def _has_moved(topic: str, at: StreamOffset, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    was, is_now = before.get(topic), now.get(topic)
-    return bool(was and is_now and was != is_now and at.epoch != NO_EPOCH)
+    found = dict(start.offsets)
+    for topic, at in start.offsets.items():
+        was, is_now = start.homes.get(topic), homes.get(topic)
+        if was and is_now and was != is_now and at.epoch != NO_EPOCH:
+            found[topic] = StreamOffset(at.seq, ELSEWHERE)
+    return found
 
 
 @dataclass(frozen=True)
@@ -196,7 +193,8 @@ def advance(start: Offsets, views: Iterable[TopicView], limit: int | None) -> Of
     room = total if limit is None else limit
     # The longest queue first: with less room than topics, none waits for ever.
     for view, count in sorted(waiting.items(), key=lambda item: -item[1]):
-        share = count if room >= total else min(_share(room, count, total), count)
+        # A proportional part, and never nothing while there is room.
+        share = count if room >= total else min(max(room * count // total, min(room, 1)), count)
         room -= share
         total -= count
         end[view.name] = view.end if share >= count else _forward(view, end[view.name], share)
@@ -207,11 +205,6 @@ def heads_of(end: Offsets, views: Iterable[TopicView], before: Mapping[str, int]
     """Return the heads of topics; for a topic that is gone, the head that was known before."""
     known = {view.name: view.head for view in views if end[view.name].epoch == view.epoch}
     return {**before, **known}
-
-
-def _share(room: int, count: int, total: int) -> int:
-    """A proportional part of the room, and never nothing while there is room."""
-    return max(room * count // total, min(room, 1))
 
 
 def _forward(view: TopicView, at: StreamOffset, count: int) -> StreamOffset:

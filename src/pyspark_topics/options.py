@@ -81,26 +81,22 @@ class _OptionReader:
     def has(self, name: str) -> bool:
         return name.lower() in self._values
 
-    def text(self, name: str) -> str | None:
-        value = self._values.get(name.lower())
-        if value is not None and not value.strip():
-            raise OptionError(f'option "{name}" is empty')
-        return value
-
     def server(self) -> ServerOptions:
-        url = self.text("url")
+        url = self.parsed("url", str)
         if url is None:
             raise self.lacks('option "url" is missing, for example .option("url", "http://127.0.0.1:4000")')
-        return ServerOptions(url, self.text("apiKey"), self.parsed("patience", _seconds, PATIENCE_S))
+        return ServerOptions(url, self.parsed("apiKey", str), self.parsed("patience", _seconds, PATIENCE_S))
 
     def lacks(self, what: str) -> OptionError:
         """Without any option it may be a table made with columns: Spark makes that without asking."""
         return OptionError(what if self._values else f"{what}. {NOT_IN_SQL}")
 
     def parsed(self, name: str, parse: Callable[[str], Any], default: object = None) -> Any:
-        value = self.text(name)
+        value = self._values.get(name.lower())
         if value is None:
             return default
+        if not value.strip():
+            raise OptionError(f'option "{name}" is empty')
         try:
             return parse(value)
         except ValueError as error:
@@ -165,13 +161,9 @@ def _times(text: str) -> dict[str, int]:
         given = json.loads(text)
     except ValueError:
         given = None
-    if not isinstance(given, dict) or not all(_is_time(value) for value in given.values()):
+    if not isinstance(given, dict) or not {*map(type, given.values())} <= {int, str}:
         raise ValueError('it has to be JSON like {"orders": 1767225600000}, or with times in ISO 8601')
     return {topic: parse_timestamp(str(value)) for topic, value in given.items()}
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -290,8 +282,10 @@ WRITE = (*_COMMON, "topic", "txnAppId", "txnVersion")
 def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """`streaming` is None where Spark asks for the schema and does not say yet for what."""
     reader = _OptionReader(options, READ, "read")
-    if streaming is not None:
-        _check_kind(reader, streaming)
+    kind, other = ("streaming", "batch") if streaming else ("batch", "streaming")
+    for name in () if streaming is None else BATCH_ONLY if streaming else STREAM_ONLY:
+        if reader.has(name):
+            raise OptionError(f'option "{name}" is for {other} reads, and this is a {kind} read')
     if reader.has("subscribe") == reader.has("subscribePattern"):
         raise reader.lacks('give either option "subscribe" (topic names) or "subscribePattern" (a pattern)')
     for edge in ("starting", "ending"):
@@ -336,23 +330,16 @@ def _check_trigger(reader: _OptionReader) -> None:
         raise OptionError('option "minOffsetsPerTrigger" is above "maxOffsetsPerTrigger"')
 
 
-def _check_kind(reader: _OptionReader, streaming: bool) -> None:
-    kind, other = ("streaming", "batch") if streaming else ("batch", "streaming")
-    for name in BATCH_ONLY if streaming else STREAM_ONLY:
-        if reader.has(name):
-            raise OptionError(f'option "{name}" is for {other} reads, and this is a {kind} read')
-
-
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     for key in options:
         if key.lower() in OF_VIEWS:
             raise OptionError(f"{_unknown(key, WRITE, 'write')}. {INTO_A_VIEW}")
     reader = _OptionReader(options, WRITE, "write")
-    name, version = reader.text("txnAppId"), reader.parsed("txnVersion", _version)
+    name, version = reader.parsed("txnAppId", str), reader.parsed("txnVersion", _version)
     if (name is None) != (version is None):
         raise OptionError('options "txnAppId" and "txnVersion" go together: the version numbers the batches')
     txn = None if name is None else (name, version)
-    return WriteOptions(reader.server(), reader.text("topic"), txn)
+    return WriteOptions(reader.server(), reader.parsed("topic", str), txn)
 
 
 def source_options(

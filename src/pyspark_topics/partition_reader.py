@@ -143,25 +143,18 @@ class _Cursor:
         self.at = StreamOffset(min(max(seq, current), self._end.seq), self._end.epoch)
 
 
-class _Stream:
-    """The batches of a scan, each with the server's notes."""
-
-    def __init__(self, body: ScanFile) -> None:
-        try:
-            self._reader = pa.ipc.open_stream(pa.PythonFile(body, mode="r"))
-            self.head: dict[str, Any] = json.loads(self._reader.schema.metadata[METADATA])
-        except (OSError, pa.ArrowInvalid) as error:
-            raise ScanBroken(str(error)) from error
-
-    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
+def _messages(body: ScanFile) -> Iterator[tuple[pa.RecordBatch | None, dict[str, Any]]]:
+    """Yield the server's notes on a scan, and then its batches with the notes on each."""
+    try:
+        reader = pa.ipc.open_stream(pa.PythonFile(body, mode="r"))
+        yield None, json.loads(reader.schema.metadata[METADATA])
         while True:
-            try:
-                batch, metadata = self._reader.read_next_batch_with_custom_metadata()
-            except StopIteration:
-                return
-            except (OSError, pa.ArrowInvalid) as error:
-                raise ScanBroken(str(error)) from error
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
             yield batch, json.loads(metadata[METADATA]) if metadata and METADATA in metadata else {}
+    except StopIteration:
+        return
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ScanBroken(str(error)) from error
 
 
 @dataclass
@@ -205,21 +198,22 @@ class ScanReader:
             body.close()
 
     def _batches(self, body: ScanFile, wanted: SeqRange, cursor: _Cursor) -> Iterator[pa.RecordBatch]:
-        stream = _Stream(body)
-        if stream.head["epoch"] != wanted.epoch:
+        messages = _messages(body)
+        _, head = next(messages)
+        if head["epoch"] != wanted.epoch:
             yield from self._lost_to_the_end(wanted, cursor, RECREATED)
             return
-        for batch, notes in stream:
+        for batch, notes in messages:
             gap = notes.get("tombstone")
             if gap is not None:
                 yield from self._announced(wanted, cursor, **{key: gap[key] for key in _GAP})
-            if batch.num_rows:
+            if batch is not None and batch.num_rows:
                 columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                 yield self.schema.records(wanted.topic, batch.num_rows, columns)
                 cursor.move(columns["seq"][-1].as_py())
             if notes.get("complete"):
                 cursor.move(notes["next_from_seq"])
-                if not cursor.done and stream.head["head_seq"] < wanted.to_seq:
+                if not cursor.done and head["head_seq"] < wanted.to_seq:
                     # The head fell back below what was planned with: the end of the log is gone.
                     yield from self._lost_to_the_end(wanted, cursor, RECREATED)
                 return

@@ -59,10 +59,21 @@ def attach(
 
     Again: views are renewed, and there are views of topics that came since.
     """
-    given = {"url": url, **_texts(options)}
+    for name in options:
+        if name.lower() in ("subscribe", "subscribepattern"):
+            raise OptionError(f'attach makes a view of each topic, so "{name}" is not for it: give a prefix')
+    texts = {name: text for name, value in options.items() if (text := to_str(value)) is not None}
+    given = {"url": url, **texts}
     with parse_read({**given, "subscribe": "any"}, streaming=streaming).server.client() as client:
         names = sorted(name for name in client.topic_names() if name.startswith(prefix))
-    _refuse_alike(names)
+    seen: dict[str, str] = {}
+    for name in names:  # SQL does not tell `Orders` from `orders`: one would stand for both
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise OptionError(
+                f'topics "{other}" and "{name}" would be one view, because SQL does not tell them apart: '
+                "attach one of them by a longer prefix"
+            )
     spark.dataSource.register(DefaultSource)
     for name in names:
         reader = (spark.readStream if streaming else spark.read).format(DefaultSource.name())
@@ -72,24 +83,3 @@ def attach(
             frame = frame.select("*")
         frame.createOrReplaceTempView(f"`{name}`")
     return names
-
-
-def _texts(options: dict[str, object]) -> dict[str, str]:
-    """Convert values as Spark's `options` does. The topics are chosen by `prefix`."""
-    for name in options:
-        if name.lower() in ("subscribe", "subscribepattern"):
-            raise OptionError(f'attach makes a view of each topic, so "{name}" is not for it: give a prefix')
-    texts = {name: to_str(value) for name, value in options.items()}
-    return {name: text for name, text in texts.items() if text is not None}
-
-
-def _refuse_alike(names: list[str]) -> None:
-    """SQL does not tell `Orders` from `orders`: one would stand for both."""
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise OptionError(
-                f'topics "{other}" and "{name}" would be one view, because SQL does not tell them apart: '
-                "attach one of them by a longer prefix"
-            )

@@ -6,7 +6,6 @@ Imports numpy and the formats on disk: import this module late, the driver does 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -76,7 +75,8 @@ class SegmentReader:
         columns = segment.columns(entry)
         start, stop = wanted.start.seq + 1 - run.base, wanted.to_seq + 1 - run.base
         start, stop = self._in_time(columns, start, stop)
-        alive = _alive(segment, entry, run)
+        alive = segment.flags(entry) != DEAD
+        alive[np.frombuffer(run.dead, np.uint32)] = False
         for first in range(start, stop, BATCH_RECORDS):
             last = min(first + BATCH_RECORDS, stop)
             chosen: I64 = np.flatnonzero(alive[first:last]) + first
@@ -102,9 +102,3 @@ class SegmentReader:
         if self._open is not None:
             self._open.close()
             self._open = None
-
-
-def _alive(segment: Segment, entry: RunEntry, run: SealedRun) -> Any:
-    alive = segment.flags(entry) != DEAD
-    alive[np.frombuffer(run.dead, np.uint32)] = False
-    return alive

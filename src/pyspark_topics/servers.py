@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from pyspark_topics.client import Client, TopicRequests
+from pyspark_topics.client import Client, TopicRequests, arrow_stream
 from pyspark_topics.errors import OptionError
 from topics.client import Refused, TopicsError, Unreachable
 from topics.client.wire.session import TRANSIENT, Json
@@ -55,10 +55,12 @@ class ServerProbe:
             error = one.exception()
             if error is None:
                 answers[url] = one.result()
-            elif patient or not _is_silence(error):
-                raise _at(url, error)
-            else:
+            elif not patient and (
+                isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status in TRANSIENT)
+            ):
                 silent[url] = str(error)
+            else:
+                raise _at(url, error)
         return answers, silent
 
 
@@ -74,10 +76,6 @@ def _started(question: Question) -> "Future[Any]":
 
     threading.Thread(target=run, name="topics-look", daemon=True).start()
     return future
-
-
-def _is_silence(error: BaseException) -> bool:
-    return isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status in TRANSIENT)
 
 
 def _at(url: str, error: BaseException) -> BaseException:
@@ -144,8 +142,11 @@ class Servers(TopicRequests):
         self.silent = {}
         wanted = None if names is None else list(dict.fromkeys(names))
         found = {} if wanted is None else self._at_home(wanted)
-        rest = None if wanted is None else [name for name in wanted if not self._is_settled(name, found)]
         silent = self.silent
+        # Without topics on a server that is silent, as far as anybody knows.
+        rest = (
+            None if wanted is None else [n for n in wanted if n not in found and self.home(n) not in silent]
+        )
         if rest is None or rest:
             found |= self._look(dict.fromkeys(self._clients, rest), patient=False)
             self.silent = silent | self.silent
@@ -164,10 +165,6 @@ class Servers(TopicRequests):
             url: [name for name in wanted if self.home(name) == url] for url in self._clients
         }
         return self._look(known, patient=False)
-
-    def _is_settled(self, name: str, found: Mapping[str, Json]) -> bool:
-        """Found, or on a server that is silent, as far as anybody knows."""
-        return name in found or self.home(name) in self.silent
 
     def _look(self, wanted: Mapping[str, list[str] | None], *, patient: bool) -> dict[str, Json]:
         """Ask servers for these topics, or for all; also record which server has each topic."""
@@ -242,7 +239,7 @@ class Servers(TopicRequests):
         rows: dict[str, list[int]] = {}
         for row, name in enumerate(targets):
             rows.setdefault(homes[name], []).append(row)
-        return {url: (_encoded(table.take(mine)), mine) for url, mine in rows.items()}
+        return {url: (arrow_stream(table.take(mine)), mine) for url, mine in rows.items()}
 
     def commit_stage(self, stage: str, identity: str, batch: int, parts: list[str]) -> Json:
         """At each server by itself, where it counts once. The first notes every batch, also an empty one."""
@@ -287,14 +284,6 @@ def _states(client: Client, names: list[str] | None) -> list[Json]:
         return list(client.states(names).values())
     wanted = None if names is None else set(names)
     return [state for state in client.described() if wanted is None or state["topic"] in wanted]
-
-
-def _encoded(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
 
 
 def _of_whole(refusal: Refused, rows: list[int] | None) -> Refused:

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
 from pyspark_topics.bad_records import IS_NULL, BadRecords, wrong
+from pyspark_topics.client import arrow_stream
 from pyspark_topics.errors import BadRow, BatchTooLarge, NotRepeatable, OptionError
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.rows import SinkRows
@@ -56,7 +57,7 @@ class Staged(WriterCommitMessage):
 
     def put(self, client: TopicsClient, name: str, rows: list[pa.RecordBatch], topic: str | None) -> None:
         """One more part; `topic` is for rows that name none."""
-        self.parts += client.stage_part(self.stage, name, _ipc(rows), topic)
+        self.parts += client.stage_part(self.stage, name, arrow_stream(pa.Table.from_batches(rows)), topic)
 
     def commit(self, client: TopicsClient, identity: str, batch: int) -> None:
         client.commit_stage(self.stage, identity, batch, self.parts)
@@ -236,15 +237,6 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = -(-batch.num_rows // max(batch.nbytes // PART_BYTES, 1))
         for start in range(0, batch.num_rows, max(rows, 1)):
             yield batch.slice(start, rows)
-
-
-def _ipc(batches: list[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
 
 
 Messages = list[Staged | None]

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 import pyspark_topics
 from pyspark_topics.errors import OptionError
-from pyspark_topics.provider import _refuse_alike
 from pyspark_topics.session import beside
 from tests.spark.server import Server
 
@@ -52,9 +51,13 @@ def test_topics_are_views_under_their_own_names(spark: SparkSession, server: Ser
     assert server.state(orders)["head_seq"] == 3
 
 
-def test_names_that_sql_does_not_tell_apart_are_refused() -> None:
-    with pytest.raises(OptionError, match='"Orders" and "orders" would be one view'):
-        _refuse_alike(["Orders", "orders"])
+def test_names_that_sql_does_not_tell_apart_are_refused(
+    spark: SparkSession, server: Server, topic: str
+) -> None:
+    for name in ("Orders", "orders"):
+        server.append(f"{topic}.{name}", 1)
+    with pytest.raises(OptionError, match=f'"{topic}.Orders" and "{topic}.orders" would be one view'):
+        pyspark_topics.attach(spark, server.url, prefix=f"{topic}.")
 
 
 def test_create_table_leads_to_what_works(spark: SparkSession, topic: str) -> None:

@@ -348,13 +348,9 @@ def _records(options: SourceOptions, partition: TaskPartition, gaps: list[Gap]) 
         if batch.num_rows == 1 and batch.column("gap_from")[0].is_valid:
             gaps += _gaps(wanted, batch.select(LOSS_COLUMNS).to_pylist()[0])
         else:
-            yield _with_epoch(batch, wanted.epoch)
-
-
-def _with_epoch(batch: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
-    epochs = pa.repeat(pa.scalar(epoch, pa.int64()), batch.num_rows)
-    arrays = [epochs if name == "epoch" else batch.column(name) for name in RECORDS.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
+            epochs = pa.repeat(pa.scalar(wanted.epoch, pa.int64()), batch.num_rows)
+            arrays = [epochs if name == "epoch" else batch.column(name) for name in RECORDS.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
 
 
 def _gaps(wanted: SeqRange, row: dict[str, Any]) -> Iterator[Gap]:

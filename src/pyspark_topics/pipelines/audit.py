@@ -9,7 +9,7 @@ leaves the log while it is read is in the ledger when that is read.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,14 +29,7 @@ from pyspark_topics.options import SourceOptions, parse_read, source_options
 from pyspark_topics.partition_reader import read_ranges, scan_head
 from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition, planned
 from pyspark_topics.pipelines.archive import table_mistakes
-from pyspark_topics.pipelines.context import (
-    Check,
-    Context,
-    Mistakes,
-    Outcome,
-    check_table,
-    check_topics,
-)
+from pyspark_topics.pipelines.context import Check, Context, Mistakes, Outcome, check_table, check_topics
 from pyspark_topics.pipelines.delta_table import Location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
@@ -97,7 +90,7 @@ class Account:
     seqs: int
     archived: int
     live: int
-    both: int
+    archived_and_live: int
     deleted: int
     lost: dict[str, int]
     # What is wrong, as sentences about ranges.
@@ -109,17 +102,7 @@ class Account:
         return not self.unexplained and not self.repeated_rows
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "epoch": self.epoch,
-            "is_live": self.is_live,
-            "ok": self.ok,
-            "seqs": self.seqs,
-            "archived": self.archived,
-            "live": self.live,
-            "archived_and_live": self.both,
-            "deleted": self.deleted,
-            "lost": self.lost,
+        return {name: getattr(self, name) for name in _FACTS} | {
             "unexplained": {
                 why: {"seqs": found.count, "ranges": [list(one) for one in found.ranges[:LISTED]]}
                 for why, found in self.unexplained.items()
@@ -128,6 +111,10 @@ class Account:
         }
 
 
+_FACTS = (
+    *("topic", "epoch", "is_live", "ok", "seqs", "archived", "live", "archived_and_live", "deleted"),
+    "lost",
+)
 NOT_THERE = "neither in the log nor in the archive, and the ledger does not say why"
 PASSED = "passed by the archive, which has neither the record nor a gap"
 INVENTED = "in the archive, but never given out by this log"
@@ -218,14 +205,6 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class _Counted:
-    """Of one life in one set of files."""
-
-    rows: int = 0
-    ranges: list[Range] = field(default_factory=list)
-
-
-@dataclass
 class _Auditor:
     settings: Audit
     context: Context
@@ -252,30 +231,26 @@ class _Auditor:
         lake = self.lake
         if lake is None:
             return {}
-        counted: dict[Life, _Counted] = defaultdict(_Counted)
-        for life, found in self._count(lake):
-            counted[life].rows += found.rows
-            counted[life].ranges += found.ranges
+        rows: Counter[Life] = Counter()
+        ranges: dict[Life, list[Range]] = defaultdict(list)
+        for life, count, found in self._count(lake):
+            rows[life] += count
+            ranges[life] += found
+        # Lives that were archived without a record to show for it.
+        at = {name: lake.position(name) for name in self.settings.topics}
+        positions = {(name, one.epoch) for name, one in at.items() if one is not None}
         gaps: dict[Life, list[Range]] = defaultdict(list)
         for gap in lake.gaps():
             # One without an end belongs to a life that is over; how far that came is not known.
             gaps[gap.topic, gap.epoch].append((gap.gap_from, gap.gap_to or 0))
         return {
             life: ArchivedSeqs(
-                SeqSet.of(counted[life].ranges),
-                counted[life].rows,
-                SeqSet.of(gaps[life]),
-                lake.archived(*life) or 0,
+                SeqSet.of(ranges[life]), rows[life], SeqSet.of(gaps[life]), lake.archived(*life) or 0
             )
-            for life in counted.keys() | gaps.keys() | self._positions(lake)
+            for life in rows.keys() | gaps.keys() | positions
         }
 
-    def _positions(self, lake: Lake) -> set[Life]:
-        """Lives that were archived without a record to show for it."""
-        found = {(name, lake.position(name)) for name in self.settings.topics}
-        return {(name, at.epoch) for name, at in found if at is not None}
-
-    def _count(self, lake: Lake) -> Iterator[tuple[Life, _Counted]]:
+    def _count(self, lake: Lake) -> Iterator[tuple[Life, int, list[Range]]]:
         names = [one.path for one in lake.files()]
         if names:  # or else Spark would be started for nothing
             spark = self.context.spark
@@ -333,14 +308,10 @@ def _replaced(topic: str) -> PipelineFailed:
 # --- what executors do ----------------------------------------------------------------------------------
 
 
-def count_file(where: Location, name: str) -> list[tuple[Life, _Counted]]:
-    """The seqs of a file, by life."""
-    counted: dict[Life, _Counted] = defaultdict(_Counted)
-    for batch in read_file(where, name, _FILE_COLUMNS):
-        for life, seqs in _by_life(batch):
-            counted[life].rows += len(seqs)
-            counted[life].ranges += runs_of(seqs)
-    return list(counted.items())
+def count_file(where: Location, name: str) -> list[tuple[Life, int, list[Range]]]:
+    """Return how many rows of which seqs a file has, by life."""
+    batches = read_file(where, name, _FILE_COLUMNS)
+    return [(life, len(seqs), runs_of(seqs)) for batch in batches for life, seqs in _by_life(batch)]
 
 
 def _by_life(batch: pa.RecordBatch) -> Iterator[tuple[Life, npt.NDArray[np.int64]]]:
@@ -381,7 +352,7 @@ def report(accounts: list[Account]) -> Iterator[str]:
 def _row(one: Account, reasons: list[str]) -> list[object]:
     ended = "" if one.is_live else " (ended)"
     unexplained = sum(seqs.count for seqs in one.unexplained.values())
-    counts = (one.seqs, one.archived, one.live, one.both, one.deleted)
+    counts = (one.seqs, one.archived, one.live, one.archived_and_live, one.deleted)
     return [one.topic + ended, str(one.epoch), *counts, *(one.lost.get(r, 0) for r in reasons), unexplained]
 
 

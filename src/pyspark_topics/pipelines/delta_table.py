@@ -210,17 +210,13 @@ class TableSpec:
         return table
 
 
-@dataclass(frozen=True)
-class Opened:
-    table: DeltaTable
-    # Nothing lay there before.
-    is_new: bool
-    # The second table, which may still be on its way.
-    beside: Future[DeltaTable]
+def opened(
+    first: TableSpec, second: TableSpec, probe: Callable[[], None]
+) -> tuple[DeltaTable, bool, Future[DeltaTable]]:
+    """Return the first table, whether it is new, and the second, which may still be on its way.
 
-
-def opened(first: TableSpec, second: TableSpec, probe: Callable[[], None]) -> Opened:
-    """None is made if one is refused, or if the probe of the place is. The second is made meanwhile."""
+    None is made if one is refused, or if the probe of the place fails.
+    """
     both = first, second
     threads = ThreadPoolExecutor(3)
     try:
@@ -232,7 +228,7 @@ def opened(first: TableSpec, second: TableSpec, probe: Callable[[], None]) -> Op
         list(threads.map(TableSpec.refuse_taken, lacking))
         table, beside = found
         made = first.made() if table is None else table
-        return Opened(made, table is None, threads.submit(second.made if beside is None else lambda: beside))
+        return made, table is None, threads.submit(second.made if beside is None else lambda: beside)
     finally:
         threads.shutdown(wait=False)
 

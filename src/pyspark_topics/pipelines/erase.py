@@ -25,14 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, StreamOffset
 from pyspark_topics.pipelines.archive import table_mistakes
-from pyspark_topics.pipelines.context import (
-    Check,
-    Context,
-    Mistakes,
-    Outcome,
-    check_pattern,
-    check_table,
-)
+from pyspark_topics.pipelines.context import Check, Context, Mistakes, Outcome, check_pattern, check_table
 from pyspark_topics.pipelines.delta_table import Location, location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
@@ -82,14 +75,15 @@ class Tagged:
             found = pc.starts_with(tags, self.tag[:-1])
         else:
             found = pc.equal(tags, self.tag)
-        names = [name for name in batch.column("topic").unique().to_pylist() if self._means(name)]
+        names = [
+            name
+            for name in batch.column("topic").unique().to_pylist()
+            if (self.pattern is not None and re.fullmatch(self.pattern, name))
+            or self.topics is None
+            or name in self.topics
+        ]
         meant = pc.is_in(batch.column("topic"), pa.array(names, pa.string()))
         return pc.and_(pc.fill_null(found, False), meant)
-
-    def _means(self, topic: str) -> bool:
-        if self.pattern is not None and re.fullmatch(self.pattern, topic):
-            return True
-        return self.topics is None or topic in self.topics
 
 
 @dataclass(frozen=True)
@@ -186,7 +180,9 @@ class LogErasure:
         else:
             chosen = set(topics) or set(known)
         routers = list(self.client.routers())
-        reached = self._follow(chosen, routers)
+        reached = set(chosen)
+        while found := {one["dest"] for one in routers if one["source"] in reached} - reached:
+            reached |= found
         self.scope = frozenset(reached)
         self.tagless = [
             f'router "{one["router"]}" copies {one["source"]} to {one["dest"]} without tags'
@@ -194,15 +190,6 @@ class LogErasure:
             if one["source"] in reached and not one["preserve_tag"]
         ]
         return sorted(reached & known)
-
-    @staticmethod
-    def _follow(chosen: set[str], routers: list[dict[str, Any]]) -> set[str]:
-        reached = set(chosen)
-        while True:
-            found = {one["dest"] for one in routers if one["source"] in reached} - reached
-            if not found:
-                return reached
-            reached |= found
 
     def delete(self, topics: list[str], say: Callable[[int], None]) -> None:
         """Until there is nothing left to delete."""
@@ -231,29 +218,24 @@ class LogErasure:
     def purge(self, topics: list[str], say: Callable[[str], None]) -> dict[str, Any]:
         """Returns once the disk holds none of it; readers that have files open are waited for."""
         for _ in range(MAX_PURGES):
-            state = self._purge(topics, say)
-            if state is not None:
-                break
-        else:
-            raise PipelineFailed("the server keeps restarting in the middle of the purge: run this again")
-        if state["state"] == "failed":
-            raise PipelineFailed(f"the server could not purge its files: {state['error']}; run this again")
-        return state
-
-    def _purge(self, topics: list[str], say: Callable[[str], None]) -> dict[str, Any] | None:
-        state = self.client.start_purge(topics)
-        while state["state"] not in ("done", "failed"):
-            if self.stop.wait(POLL_S):
-                raise PipelineFailed("stopped before the purge was done: run this again")
-            held = state["files_held"]
-            say(f"readers or backups hold {held} files" if held else f"purging: {state['phase']}")
+            state = self.client.start_purge(topics)
             try:
-                state = self.client.purge(state["purge"])
+                while state["state"] not in ("done", "failed"):
+                    if self.stop.wait(POLL_S):
+                        raise PipelineFailed("stopped before the purge was done: run this again")
+                    held = state["files_held"]
+                    say(f"readers or backups hold {held} files" if held else f"purging: {state['phase']}")
+                    state = self.client.purge(state["purge"])
             except Refused as refusal:
                 if refusal.code != "not_found":
                     raise
-                return None
-        return state
+                continue
+            if state["state"] == "failed":
+                raise PipelineFailed(
+                    f"the server could not purge its files: {state['error']}; run this again"
+                )
+            return state
+        raise PipelineFailed("the server keeps restarting in the middle of the purge: run this again")
 
 
 class Erase(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,7 +281,18 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
             context.progress.say("running", "rewriting tables")
             erased = [self._erase_table(context, lake, starts, log) for lake in lakes]
         logs = [line for lake, one in zip(lakes, erased, strict=True) for line in _kept_by_log(lake, one)]
-        receipt = self._receipt(context, started, log, purge, erased, logs)
+        counts = ("files_rewritten", "records", "segment_bytes", "journal_bytes")
+        receipt = {
+            "tag": self.tag,
+            "server": context.server.url,
+            "started": started.isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "topics": log.deleted,
+            "purge": {name: purge[name] for name in counts},
+            "tables": [asdict(one) for one in erased],
+            "keeps_arriving": log.keeps_arriving,
+            "out_of_reach": [*log.tagless, *logs, *OUT_OF_REACH],
+        }
         path = context.state / f"receipt-{started:%Y%m%dT%H%M%S}.json"
         path.write_text(json.dumps(receipt, indent=2) + "\n")
         lines = (*_shown(receipt), f"receipt: {path}")
@@ -314,29 +307,6 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
         erased = erase_table(context.spark, lake, tagged, concerned)
         context.progress.advance(erased.records)
         return erased
-
-    def _receipt(
-        self,
-        context: Context,
-        started: datetime,
-        log: LogErasure,
-        purge: dict[str, Any],
-        erased: list[Erased],
-        logs: list[str],
-    ) -> dict[str, Any]:
-        return {
-            "tag": self.tag,
-            "server": context.server.url,
-            "started": started.isoformat(timespec="seconds"),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "topics": log.deleted,
-            "purge": {
-                name: purge[name] for name in ("files_rewritten", "records", "segment_bytes", "journal_bytes")
-            },
-            "tables": [asdict(one) for one in erased],
-            "keeps_arriving": log.keeps_arriving,
-            "out_of_reach": [*log.tagless, *logs, *OUT_OF_REACH],
-        }
 
 
 def _starts(client: TopicsClient, topics: list[str]) -> Offsets:

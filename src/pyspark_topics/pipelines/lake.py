@@ -57,6 +57,7 @@ _ALL_GAPS = "select topic, epoch, gap_from, gap_to, reason from gaps order by to
 _GAPS_KEY = "topicsGaps"
 _GAPS_UP_TO = "topics/gaps"
 _REWRITES = "topics/rewrites"
+_MARKS = tuple(MARK.items())
 # Writers of one table meet here only for a moment.
 _NOTING_ATTEMPTS = 20
 # Commits without gaps are noted from time to time, so that few have to be looked through again.
@@ -87,12 +88,12 @@ class Lake:
         self.location = location(path, storage)
         self.path = self.location.uri
         self._gaps_location = self.location.beside("_gaps")
-        found = opened(
+        gaps = Schema.from_arrow(GAPS)
+        self.records, self.is_new, self._gaps_made = opened(
             _records_spec(self.location, columns),
-            _gaps_spec(self._gaps_location),
+            TableSpec(self._gaps_location, gaps, partial(refuse_other_table, wanted=gaps), properties=_MARKS),
             self.location.refuse_unsafe if probe else lambda: None,
         )
-        self.records, self.is_new, self._gaps_made = found.table, found.is_new, found.beside
         self._commits = Commits(self.location, self.records)
         if columns is not None:
             self.add_columns(columns.lacking(self.records))
@@ -288,13 +289,7 @@ def _records_spec(where: Location, columns: ArchiveColumns | None) -> TableSpec:
 
     made_with = columns or ArchiveColumns()
     schema = Schema.from_arrow(made_with.schema)
-    return TableSpec(where, schema, refuse_other, made_with.partition_by, tuple(MARK.items()))
-
-
-def _gaps_spec(where: Location) -> TableSpec:
-    columns = Schema.from_arrow(GAPS)
-    refuse = partial(refuse_other_table, wanted=columns)
-    return TableSpec(where, columns, refuse, properties=tuple(MARK.items()))
+    return TableSpec(where, schema, refuse_other, made_with.partition_by, _MARKS)
 
 
 def is_archived(where: Location, topic: str) -> bool:

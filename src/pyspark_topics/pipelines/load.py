@@ -17,7 +17,6 @@ import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import BadRow, PipelineFailed
 from pyspark_topics.options import WriteOptions
@@ -198,28 +197,17 @@ class _RunningLoad:
             job = self.notes.renew(job)
         form = self.settings.file_format(path)
         try:
-            loader = _Loader(self.settings, self.context, self.client, job)
-            loader.run()
+            records = self._load(job, form)
         except (PySparkException, Py4JJavaError, Refused, BadRow, PipelineFailed) as error:
             raise why_broken(form, self.context.spark, path, error) from error
-        self.notes.drop_copy(job)
+        self.notes.drop_copies()
         self.files += 1
-        self.records += loader.records
+        self.records += records
 
-
-@dataclass
-class _Loader:
-    """One file, in steps that are committed in order."""
-
-    settings: Load
-    context: Context
-    client: TopicsClient
-    job: SteppedJob
-    records: int = 0
-
-    def run(self) -> None:
-        context, job = self.context, self.job
-        steps = self._steps()
+    def _load(self, job: SteppedJob, form: FileFormat) -> int:
+        """Commit the steps of a file in order, and return how many records they had."""
+        context, records = self.context, 0
+        steps = self._steps(job, form)
         total = steps.getNumPartitions()
         together = context.spark.sparkContext.defaultParallelism
         while job.at < total and not context.stop.is_set():
@@ -233,27 +221,22 @@ class _Loader:
             for number, staged in zip(chosen, found, strict=True):
                 job.commit(self.client, staged, number + 1, context.committed)
                 loaded = sum(one.records for one in staged)
-                self.records += loaded
+                records += loaded
                 # As if the rest had as many records as what is done: they have not been counted.
-                context.progress.advance(loaded, lag=self.records * (total - job.at) // (number + 1))
+                context.progress.advance(loaded, lag=records * (total - job.at) // (number + 1))
         if job.at >= total:
             job.finish()
+        return records
 
-    def _steps(self) -> RDD[Staged]:
-        about = self.job.about
-        path = about["file"]
-        spark = self._session()
-        format_ = self.settings.file_format(path)
-        if about.get("from_byte"):
-            frame = format_.tail(spark, path, about["from_byte"], self.context.state)
-        else:
-            frame = format_.frame(spark, path)
-        options = WriteOptions(self.context.server, self.settings.into)
-        return stage_steps(frame, options, about["commit_bytes"])
-
-    def _session(self) -> SparkSession:
+    def _steps(self, job: SteppedJob, form: FileFormat) -> RDD[Staged]:
+        about = job.about
         spark = self.context.spark.newSession()
         # Splits must not depend on the machine: a load that goes on elsewhere has to find the same ones.
         spark.conf.set("spark.sql.files.minPartitionNum", "1")
-        spark.conf.set("spark.sql.files.maxPartitionBytes", str(self.job.about["split_bytes"]))
-        return spark
+        spark.conf.set("spark.sql.files.maxPartitionBytes", str(about["split_bytes"]))
+        if about.get("from_byte"):
+            frame = form.tail(spark, about["file"], about["from_byte"], self.context.state)
+        else:
+            frame = form.frame(spark, about["file"])
+        options = WriteOptions(self.context.server, self.settings.into)
+        return stage_steps(frame, options, about["commit_bytes"])

@@ -7,7 +7,7 @@ import glob
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,12 +15,7 @@ from typing import Any
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.delta_table import location
-from pyspark_topics.pipelines.files import (
-    COPIES,
-    matching,
-    none_matches,
-    why_unreadable,
-)
+from pyspark_topics.pipelines.files import COPIES, matching, none_matches, why_unreadable
 from pyspark_topics.pipelines.state import StatePath, SteppedJob, write_note
 
 # Size and time of a file's last change.
@@ -119,20 +114,11 @@ class Loaded:
     # --- copies of lines that were added ------------------------------------------------------------------
 
     def drop_copies(self) -> None:
-        """Remove copies that earlier runs left. A job that is not finished keeps its copy."""
-        needed = {_copy_of(job) for job in self.unfinished()}
-        self._drop(lambda name: name not in needed)
-
-    def drop_copy(self, job: SteppedJob) -> None:
-        """Remove the copy of a finished job."""
-        if job.finished:
-            self._drop(_copy_of(job).__eq__)
-
-    def _drop(self, is_meant: Callable[[str], bool]) -> None:
+        """Remove copies of lines, without those of jobs that are not finished."""
         copies = self.state / COPIES
         if isinstance(copies, Path) and copies.is_dir():
             folder = location(str(copies))
-            folder.remove([name for name in folder.files("") if is_meant(name)])
+            folder.remove(folder.files("") - {_copy_of(job) for job in self.unfinished()})
 
 
 def _copy_of(job: SteppedJob) -> str:

@@ -78,7 +78,6 @@ class RunningRoute:
         self._tombstone_filter = TombstoneFilter(self.context.spark.sparkContext)
         # Held while a micro-batch is written, and while the query is ended.
         self._writing = threading.Lock()
-        self._identity: str | None = None
         self._session = self.context.spark
         self._first = True
         # Where a query without a checkpoint begins, in every topic that it does not read from its beginning.
@@ -195,7 +194,7 @@ class RunningRoute:
 
     def _commit(self, staged: Staged, batch: int) -> None:
         try:
-            staged.commit(self.client, self._query_id(), batch)
+            staged.commit(self.client, self._checkpoint.query_id, batch)
             self.context.committed()
         except Refused as refusal:
             if refusal.code != "stage_conflict" or not self._first:
@@ -222,11 +221,6 @@ class RunningRoute:
         log.warning(
             "%s: batch %d was written before, and %s; going on behind it", self.context.name, batch, why
         )
-
-    def _query_id(self) -> str:
-        if self._identity is None:
-            self._identity = self._checkpoint.query_id()
-        return self._identity
 
     # --- what Spark planned -----------------------------------------------------------------------------
 

@@ -130,12 +130,12 @@ class ObjectStore:
         """Make the table in a folder and put its first commit: delta-rs would need a dozen requests."""
         with tempfile.TemporaryDirectory() as folder:
             create(folder)
-            actions = map(json.loads, Path(folder, _FIRST_COMMIT).read_text().splitlines())
-            commit = "\n".join(json.dumps(_without_location(one)) for one in actions)
+            actions = [*map(json.loads, Path(folder, _FIRST_COMMIT).read_text().splitlines())]
+        for one in actions:  # must not name that folder
+            one.get("commitInfo", {}).get("operationParameters", {}).pop("location", None)
+        commit = "\n".join(map(json.dumps, actions))
         with self.told("write to"), suppress(AlreadyExistsError):
             obstore.put(self.store, _FIRST_COMMIT, commit.encode(), mode="create")
-
-    # --- notes --------------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes | None:
         with self.told("read from"):
@@ -143,14 +143,6 @@ class ObjectStore:
                 return bytes(obstore.get(self.store, name).bytes())
             except FileNotFoundError:
                 return None
-
-    def write(self, name: str, content: bytes) -> None:
-        self.put(name, content)
-
-
-def _without_location(action: dict[str, Any]) -> dict[str, Any]:
-    action.get("commitInfo", {}).get("operationParameters", {}).pop("location", None)
-    return action
 
 
 def _sorted_out(options: Iterable[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:

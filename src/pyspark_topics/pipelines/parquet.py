@@ -73,11 +73,12 @@ class DataFile:
 
 
 def _json(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _as_text(value) if isinstance(value, date) else value for name, value in values.items()}
+    def text(value: Any) -> Any:
+        if isinstance(value, datetime):
+            return value.isoformat(timespec="milliseconds")
+        return value.isoformat() if isinstance(value, date) else value
 
-
-def _as_text(value: date) -> str:
-    return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value.isoformat()
+    return {name: text(value) for name, value in values.items()}
 
 
 def write_files(

@@ -15,16 +15,10 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import StreamOffset, TopicView
 from pyspark_topics.options import SourceOptions
 from pyspark_topics.partition_reader import read_ranges
-from pyspark_topics.partitions import (
-    ScanFilter,
-    SeqRange,
-    TaskPartition,
-)
+from pyspark_topics.partitions import ScanFilter, SeqRange, TaskPartition
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TableRange, may_hold
-from pyspark_topics.pipelines.table_schema import (
-    RECORDS,
-)
+from pyspark_topics.pipelines.table_schema import RECORDS
 from pyspark_topics.rows import ReadSchema
 from pyspark_topics.session import on_executors
 

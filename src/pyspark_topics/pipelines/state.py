@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,7 +60,7 @@ class StoredPath:
         return found.decode()
 
     def write_text(self, text: str) -> None:
-        self._folder.write(self.name, text.encode())
+        self._folder.put(self.name, text.encode())
 
     def glob(self, pattern: str) -> Iterator[Self]:
         for name in location(self.uri, dict(self.options)).files(""):
@@ -212,6 +213,7 @@ class Checkpoint:
         found = self._files.text(f"offsets/{batch}")
         return [] if found is None else found.splitlines()[2:]
 
+    @cached_property
     def query_id(self) -> str:
         """The id that outlives a process."""
         found: str = json.loads(self._files.text("metadata") or "{}")["id"]

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from itertools import starmap
 from typing import Any
 from urllib.parse import unquote
 
@@ -65,7 +66,7 @@ class ArchiveColumns:
     def schema(self) -> pa.Schema:
         day = [(DAY, pa.date32())] if self.day else []
         rescued = [(RESCUED, pa.string())] if self.typed else []
-        return pa.schema([*RECORDS, *map(_field, [*day, *self.fields.items(), *rescued])])
+        return pa.schema([*RECORDS, *starmap(pa.field, [*day, *self.fields.items(), *rescued])])
 
     def lacking(self, table: DeltaTable) -> pa.Schema:
         names = {one.name for one in table.schema().fields}
@@ -92,10 +93,6 @@ class ArchiveColumns:
         lacking = self.lacking(table).names
         if lacking and not self.evolve:
             yield "schema", f'it has no column "{lacking[0]}": with evolve = true it is added'
-
-
-def _field(one: tuple[str, pa.DataType]) -> pa.Field:
-    return pa.field(*one)
 
 
 def columns_of(table: DeltaTable) -> pa.Schema:

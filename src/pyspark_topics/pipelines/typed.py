@@ -123,65 +123,49 @@ def settled(found: Iterable[Mapping[str, frozenset[str]]]) -> dict[str, pa.DataT
 # --- values ---------------------------------------------------------------------------------------------
 
 
-class _DoesNotFit(Exception):
-    pass
+# In place of a value that does not fit its column.
+_MISFIT = object()
 
 
 def _whole(kind: pa.DataType) -> Callable[[Any], Any]:
     least, most = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
-
-    def fit(value: Any) -> Any:
-        if type(value) is int and least <= value <= most:
-            return value
-        raise _DoesNotFit
-
-    return fit
+    return lambda value: value if type(value) is int and least <= value <= most else _MISFIT
 
 
-def _number(exact_up_to: int) -> Callable[[Any], Any]:
-    def fit(value: Any) -> Any:
-        if type(value) is float or (type(value) is int and abs(value) <= exact_up_to):
-            return float(value)
-        raise _DoesNotFit
-
-    return fit
+def _number(value: Any, exact_up_to: int = 2**53) -> Any:
+    is_exact = type(value) is float or (type(value) is int and abs(value) <= exact_up_to)
+    return float(value) if is_exact else _MISFIT
 
 
 def _single(value: Any) -> Any:
     """Rounded as every such number is, but neither to infinity nor to nothing."""
-    found = _number(2**24)(value)
+    found = _number(value, 2**24)
     try:
-        kept = _SINGLE.unpack(_SINGLE.pack(found))[0]
-    except OverflowError:
-        raise _DoesNotFit from None
-    if found and not kept:
-        raise _DoesNotFit
-    return found
+        return _MISFIT if found and not _SINGLE.unpack(_SINGLE.pack(found))[0] else found
+    except (OverflowError, struct.error):
+        return _MISFIT
 
 
 def _boolean(value: Any) -> Any:
-    if type(value) is bool:
-        return value
-    raise _DoesNotFit
+    return value if type(value) is bool else _MISFIT
 
 
 def _date(value: Any) -> Any:
     try:
-        if type(value) is str and len(value) == len("2026-01-31"):
-            return date.fromisoformat(value)
+        is_day = type(value) is str and len(value) == len("2026-01-31")
+        return date.fromisoformat(value) if is_day else _MISFIT
     except ValueError:
-        pass
-    raise _DoesNotFit
+        return _MISFIT
 
 
 def _time(value: Any) -> Any:
+    if type(value) is not str or _TOO_FINE.search(value):
+        return _MISFIT
     try:
-        if type(value) is str and not _TOO_FINE.search(value):
-            found = datetime.fromisoformat(value)
-            return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
+        found = datetime.fromisoformat(value)
+        return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
     except (ValueError, OverflowError):
-        pass
-    raise _DoesNotFit
+        return _MISFIT
 
 
 def _decimal(kind: pa.DataType) -> Callable[[bytes], Any]:
@@ -190,11 +174,10 @@ def _decimal(kind: pa.DataType) -> Callable[[bytes], Any]:
     def fit(text: bytes) -> Any:
         try:
             found = Decimal(text.decode())
-            if abs(found) < most and found == found.quantize(Decimal(1).scaleb(-kind.scale)):
-                return found
+            is_exact = abs(found) < most and found == found.quantize(Decimal(1).scaleb(-kind.scale))
+            return found if is_exact else _MISFIT
         except InvalidOperation:
-            pass
-        raise _DoesNotFit
+            return _MISFIT
 
     return fit
 
@@ -203,7 +186,7 @@ def _fitter(kind: pa.DataType) -> Callable[[Any], Any]:
     if kinds.is_integer(kind):
         return _whole(kind)
     if kinds.is_floating(kind):
-        return _single if kind.bit_width == 32 else _number(2**53)
+        return _single if kind.bit_width == 32 else _number
     return {pa.bool_(): _boolean, pa.date32(): _date, TIMESTAMP: _time}[kind]
 
 
@@ -261,38 +244,32 @@ class Typing:
         rest: list[str] = []
         raw: dict[str, msgspec.Raw] | None = None
         for name, one in value.items():
-            try:
-                if name not in self._fields:
-                    self._note(name, one)
-                    raise _DoesNotFit
-                if one is None:
-                    continue
-                if name in self._plain:
-                    fitting[name] = self._plain[name](one)
-                elif type(one) is str and name not in self._decimals:
-                    fitting[name] = self._text(name, one)
-                else:
-                    raw = _decode_raw(text) if raw is None else raw
-                    fitting[name] = self._from_raw(name, one, bytes(raw[name]))
-            except _DoesNotFit:
+            if name in self._plain:
+                found = None if one is None else self._plain[name](one)
+            elif name not in self._fields:
+                self._note(name, one)
+                found = _MISFIT
+            elif one is None:
+                found = None
+            elif type(one) is str and name not in self._decimals:
+                # Delta does not tell an empty value of a partition from NULL.
+                found = one if one or name not in self.partition_by else _MISFIT
+            else:
+                raw = _decode_raw(text) if raw is None else raw
+                found = self._from_raw(name, one, bytes(raw[name]))
+            if found is _MISFIT:
                 rest.append(name)
+            else:
+                fitting[name] = found
         if not rest:
             return fitting, None
         raw = _decode_raw(text) if raw is None else raw
         return fitting, msgspec.json.encode({name: raw[name] for name in rest}).decode()
 
-    def _text(self, name: str, value: str) -> str:
-        # Delta does not tell an empty value of a partition from NULL.
-        if not value and name in self.partition_by:
-            raise _DoesNotFit
-        return value
-
     def _from_raw(self, name: str, value: Any, text: bytes) -> Any:
-        if name in self._decimals and type(value) in (int, float):
-            return self._decimals[name](text)
-        if name not in self._decimals and type(value) in (dict, list):
-            return text.decode()
-        raise _DoesNotFit
+        if name in self._decimals:
+            return self._decimals[name](text) if type(value) in (int, float) else _MISFIT
+        return text.decode() if type(value) in (dict, list) else _MISFIT
 
     def _note(self, name: str, value: Any) -> None:
         """A field that could be a column. What is NULL says nothing about its type."""

@@ -23,21 +23,15 @@ from tests.spark.server import Server
 pytestmark = pytest.mark.timeout(300)
 
 WRONG = """
-[pipeline.typo]
-kind = "archive"
-topics = ["{topic}.ordres"]
-table = "{folder}/lake"
-
-[pipeline.setting]
-kind = "archive"
-topics = ["orders"]
-tabel = "lake"
-
-[pipeline.query]
-kind = "route"
-topics = ["later"]
-into = "out"
-sql = "SELECT nothing FROM records"
+[pipeline]
+typo = {{kind = "archive", topics = ["{topic}.ordres"], table = "{folder}/lake"}}
+setting = {{kind = "archive", topics = ["orders"], tabel = "lake"}}
+query = {{kind = "route", topics = ["later"], into = "out", sql = "SELECT nothing FROM records"}}
+null = {{kind = "route", topics = ["later"], into = "out", sql = "SELECT 7 AS data FROM records"}}
+other = {{kind = "archive", topics = ["later"], table = "{folder}/other"}}
+forget = {{kind = "erase", tag = "a", tables = ["{folder}/none"]}}
+again = {{kind = "replay", table = "{folder}/none", topic = "orders", into = "again"}}
+never = {{kind = "replay", table = "{folder}/lake", topic = "orders", into = "again"}}
 
 [pipeline.columns]
 kind = "route"
@@ -59,12 +53,6 @@ topics = ["later"]
 into = "out"
 sql = "SELECT tag, count(*) AS n FROM records GROUP BY tag"
 
-[pipeline.null]
-kind = "route"
-topics = ["later"]
-into = "out"
-sql = "SELECT 7 AS data FROM records"
-
 [pipeline.time]
 kind = "route"
 topics = ["later"]
@@ -79,28 +67,6 @@ into = "out"
 watermark = "a while"
 sql = "SELECT data FROM records"
 
-[pipeline.other]
-kind = "archive"
-topics = ["later"]
-table = "{folder}/other"
-
-[pipeline.forget]
-kind = "erase"
-tag = "a"
-tables = ["{folder}/none"]
-
-[pipeline.again]
-kind = "replay"
-table = "{folder}/none"
-topic = "orders"
-into = "again"
-
-[pipeline.never]
-kind = "replay"
-table = "{folder}/lake"
-topic = "orders"
-into = "again"
-
 [pipeline.files]
 kind = "load"
 files = ["{folder}/*.csv", "{folder}/*.nothing"]
@@ -109,10 +75,13 @@ select = ["nothing AS data"]
 """
 
 RIGHT = """
-[pipeline.lake]
-kind = "archive"
-topics = ["{topic}.orders", "not-there-yet"]
-table = "{folder}/lake"
+[pipeline]
+lake = {{kind = "archive", topics = ["{topic}.orders", "not-there-yet"], table = "{folder}/lake"}}
+proof = {{kind = "audit", table = "{folder}/lake"}}
+forget = {{kind = "erase", tag = "a", tables = ["{folder}/lake"]}}
+again = {{kind = "replay", table = "{folder}/./lake", topic = "{topic}.orders", into = "{topic}.again"}}
+next = {{kind = "route", topics = ["{topic}.out"], into = "next", sql = "SELECT data FROM records"}}
+files = {{kind = "load", files = ["{folder}/*.csv"], into = "loaded"}}
 
 [pipeline.route]
 kind = "route"
@@ -124,32 +93,6 @@ watermark = "1 minute"
 mode = "update"
 sql = "SELECT data.sku, sum(data.qty) AS qty FROM records JOIN names ON id = data.sku GROUP BY data.sku"
 tables = {{names = "{folder}/names.csv"}}
-
-[pipeline.proof]
-kind = "audit"
-table = "{folder}/lake"
-
-[pipeline.forget]
-kind = "erase"
-tag = "a"
-tables = ["{folder}/lake"]
-
-[pipeline.again]
-kind = "replay"
-table = "{folder}/./lake"
-topic = "{topic}.orders"
-into = "{topic}.again"
-
-[pipeline.next]
-kind = "route"
-topics = ["{topic}.out"]
-into = "next"
-sql = "SELECT data FROM records"
-
-[pipeline.files]
-kind = "load"
-files = ["{folder}/*.csv"]
-into = "loaded"
 """
 
 
@@ -172,16 +115,16 @@ def test_every_mistake_is_told_with_its_pipeline_and_setting(
         'pipeline setting has no setting "tabel", did you mean "table"',
         f'pipeline typo: topics: there is no topic "{topic}.ordres", did you mean "{topic}.orders"',
         "pipeline query: sql: [UNRESOLVED_COLUMN",
-        "pipeline columns: schema: [UNSUPPORTED_DATATYPE]",
-        f"pipeline join: tables.prices: there is no table at {tmp_path}/nowhere",
-        "pipeline sums: sql: [STREAMING_OUTPUT_MODE",
         'pipeline null: sql: the sink takes a string, a struct, map, array or variant as column "data"',
-        "pipeline time: event_ts: [UNRESOLVED_COLUMN",
-        "pipeline late: watermark: [CANNOT_PARSE_INTERVAL]",
         f"pipeline other: table: {tmp_path}/other is a table of something else",
         f"pipeline forget: tables: there is no table at {tmp_path}/none",
         f"pipeline again: table: there is no table at {tmp_path}/none",
         f'pipeline never: topic: {tmp_path}/lake holds nothing of topic "orders"',
+        "pipeline columns: schema: [UNSUPPORTED_DATATYPE]",
+        f"pipeline join: tables.prices: there is no table at {tmp_path}/nowhere",
+        "pipeline sums: sql: [STREAMING_OUTPUT_MODE",
+        "pipeline time: event_ts: [UNRESOLVED_COLUMN",
+        "pipeline late: watermark: [CANNOT_PARSE_INTERVAL]",
         f"pipeline files: files: no file matches {tmp_path}/*.nothing",
         "pipeline files: select: [UNRESOLVED_COLUMN",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +12,8 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import Archive, parquet
 from pyspark_topics.pipelines.compaction import due, merge
-from pyspark_topics.pipelines.erase import Tagged, strip_file
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.parquet import DataFile, TableRange, may_hold, write_files
+from pyspark_topics.pipelines.parquet import DataFile, write_files
 from pyspark_topics.pipelines.table_schema import RECORDS, Layout
 from pyspark_topics.pipelines.typed import Typing
 from tests.spark.pipelines.lakes import records
@@ -61,42 +59,6 @@ def query(lake: Lake, sql: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_table_is_made_with_columns_and_partitions(table: str) -> None:
-    settings = archive(table, schema="sku STRING, qty INT", partition_by=["topic", "day"])
-    lake = opened(settings)
-    assert lake.columns.names == [*RECORDS.names, "day", "sku", "qty", "_rescued"]
-    assert lake.partition_by == ("topic", "day")
-    fill(lake, settings, batch([("orders", '{"sku":"A","qty":1}'), ("other:1", '{"sku":2}')]))
-    rows = query(lake, "select topic, day, sku, qty, data, _rescued from t order by seq")
-    assert rows == [
-        {
-            "topic": "orders",
-            "day": date(1970, 1, 2),
-            "sku": "A",
-            "qty": 1,
-            "data": '{"sku":"A","qty":1}',
-            "_rescued": None,
-        },
-        {
-            "topic": "other:1",
-            "day": date(1970, 1, 3),
-            "sku": None,
-            "qty": None,
-            "data": '{"sku":2}',
-            "_rescued": '{"sku":2}',
-        },
-    ]
-    assert query(lake, "select seq from t where day = '1970-01-03'") == [{"seq": 2}]
-    # What pipelines read file by file is there without the log's help.
-    files = tuple(one.path for one in lake.files())
-    assert TableRange(lake.location, files, "other:1", 1, 1, 9).read(["seq", "data"])["seq"].to_pylist() == [
-        2
-    ]
-    (one,) = [one for one in lake.files() if one.partition["topic"] == "orders"]
-    assert may_hold(one, "orders", 1, 1, 1)
-    assert not may_hold(one, "other:1", 1, 1, 1)
-
-
 def test_partitions_by_a_field_have_null_too(table: str) -> None:
     settings = archive(table, schema="country STRING", partition_by=["country"])
     lake = opened(settings)
@@ -129,20 +91,6 @@ def test_partitions_are_merged_by_themselves_and_clusters_stay_in_order(table: s
         assert values == sorted(values)
         assert (one.low["n"], one.high["n"]) == (values[0], values[-1])
     assert [row["seq"] for row in query(lake, "select seq from t order by seq")] == list(range(1, 18))
-
-
-def test_an_erasure_leaves_partitions_and_columns_as_they_are(table: str) -> None:
-    settings = archive(table, schema="n INT", partition_by=["topic"])
-    lake = opened(settings)
-    (one,) = fill(lake, settings, batch([("orders", '{"n":1}'), ("orders", '{"n":2}')], tag="user:7"))
-    (other,) = fill(lake, settings, batch([("orders", '{"n":3}')], first=3))
-    layout = Layout(lake.partition_by)
-    found = strip_file(lake.location, layout, Tagged("user:7"), one)
-    assert found is not None
-    assert (found.records, found.new) == (2, [])
-    lake.replace([one], found.new, changed=True)
-    assert query(lake, "select topic, n from t") == [{"topic": "orders", "n": 3}]
-    assert strip_file(lake.location, layout, Tagged("user:7"), other) is None
 
 
 def test_columns_are_added_if_asked_and_types_never_change(table: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from datetime import date
 
 import pyarrow as pa
 
-from pyspark_topics.pipelines.table_schema import Layout, as_delta, shaped
+from pyspark_topics.pipelines.table_schema import Layout
 
 
 def rows(count: int, seed: int = 1) -> pa.Table:
@@ -47,22 +46,3 @@ def test_nothing_is_lost_of_files_in_no_order() -> None:
     assert sorted(merged["seq"].to_pylist()) == sorted(pa.concat_tables(files)["seq"].to_pylist())
     plain = pa.Table.from_batches(Layout().merged([iter(f.to_batches(7)) for f in files]))
     assert plain["seq"].to_pylist() == pa.concat_tables(files)["seq"].to_pylist()
-
-
-def test_values_of_partitions_as_delta_writes_them() -> None:
-    assert [as_delta(one) for one in (None, True, 7, "x", date(2026, 1, 31))] == [
-        None,
-        "true",
-        "7",
-        "x",
-        "2026-01-31",
-    ]
-
-
-def test_columns_that_came_later_are_null() -> None:
-    old = pa.table({"a": [1, 2]})
-    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
-    assert pa.Table.from_batches(shaped(old.to_batches(), schema)).to_pydict() == {
-        "a": [1, 2],
-        "b": [None] * 2,
-    }

@@ -16,8 +16,8 @@ from deltalake import Schema
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import object_store
-from pyspark_topics.pipelines.delta_table import MARK, Collision, Location, location, make_table
-from pyspark_topics.pipelines.lake import Gap, Lake
+from pyspark_topics.pipelines.delta_table import MARK, Location, location, make_table
+from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.load_notes import Loaded
 from pyspark_topics.pipelines.object_store import ObjectStore
 from pyspark_topics.pipelines.parquet import TableRange, read_file, write_files
@@ -58,23 +58,6 @@ def test_files_are_written_read_listed_and_removed_alike(where: Location) -> Non
     assert where.files(".parquet") == set()
 
 
-def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:
-    lake = Lake.to_write(store.uri(topic), store.options)
-    gap = Gap("orders", 1, 4, 6, "cap")
-    files = add(lake, 1, 3)
-    add(lake, 7, 9, gap)
-    again = Lake.existing(store.uri(topic), store.options)
-    assert again.position("orders") == StreamOffset(9, 1)
-    assert again.gaps() == [gap]
-    assert {one.path for one in again.files()} == again.location.files(".parquet")
-    assert again.file_paths()[0].startswith(f"{store.scheme}://lake/")
-    again.replace(files, list(write_files([records(1, 3)], again.location)))
-    with pytest.raises(Collision):
-        lake.replace(files, [])
-    with pytest.raises(PipelineFailed, match=f"there is no table at {store.uri('nothing')}"):
-        Lake.existing(store.uri("nothing"), store.options)
-
-
 def test_a_table_is_made_once_and_says_nothing_of_the_machine_that_made_it(where: Location) -> None:
     columns = Schema.from_arrow(RECORDS)
     made = make_table(where, columns, ("topic",), MARK)
@@ -103,7 +86,7 @@ def test_the_probe_of_a_store_is_removed_and_so_are_old_ones(
 ) -> None:
     where = location(s3.uri(topic), s3.options)
     assert isinstance(where, ObjectStore)
-    where.write("_topics_probe/of-one-that-was-killed", b"")
+    where.put("_topics_probe/of-one-that-was-killed", b"")
     where.refuse_unsafe()
     assert s3.names(topic) == {"_topics_probe/of-one-that-was-killed"}
     assert where.is_free(), "a probe is no table of somebody else"
@@ -133,7 +116,7 @@ def test_what_a_store_refuses_a_task_is_one_sentence_too(s3: S3) -> None:
 def test_files_that_are_no_table_are_not_taken_over(s3: S3, topic: str) -> None:
     where = location(s3.uri(topic), s3.options)
     assert isinstance(where, ObjectStore)
-    where.write("somebody/elses.csv", b"a,b")
+    where.put("somebody/elses.csv", b"a,b")
     with pytest.raises(PipelineFailed, match="has files and is no Delta table"):
         Lake.to_write(s3.uri(topic), s3.options)
 
@@ -143,7 +126,7 @@ def test_options_are_told_apart_and_those_of_delta_alone_left_out(s3: S3, topic:
     del options["aws_allow_http"]
     where = location(s3.uri(topic), options)
     assert isinstance(where, ObjectStore)
-    where.write("note", b"1")
+    where.put("note", b"1")
     assert (where.read("note"), where.read("other")) == (b"1", None)
     assert "testing" not in repr(where), "keys are not shown"
 

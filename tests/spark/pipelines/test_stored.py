@@ -100,9 +100,9 @@ def test_a_checkpoint_is_read_through_the_file_systems_of_spark(spark: SparkSess
     (folder / "11").write_text("v1\n{}\na\nb")
     (folder / ".12.tmp").write_text("")
     (folder.parent / "metadata").write_text('{"id": "x"}')
-    assert (found.last(), found.planned(11), found.query_id()) == (11, ["a", "b"], "x")
+    assert (found.last(), found.planned(11), found.query_id) == (11, ["a", "b"], "x")
     local = Checkpoint(tmp_path, spark)
-    assert (local.last(), local.planned(11), local.query_id()) == (11, ["a", "b"], "x")
+    assert (local.last(), local.planned(11), local.query_id) == (11, ["a", "b"], "x")
 
 
 def test_grown_files_need_a_folder(spark: SparkSession, s3: S3, topic: str) -> None:

@@ -33,17 +33,6 @@ def rows(path: object, kind: str, schema: str) -> list[dict[str, Any]]:
     return [row for batch in reader.read(partition) for row in batch.to_pylist()]
 
 
-def test_a_delta_table_is_read_at_its_newest_version(tmp_path: Path) -> None:
-    table = tmp_path / "t"
-    write_deltalake(table, pa.table({"a": [1], "p": ["x"]}), partition_by=["p"])
-    write_deltalake(table, pa.table({"a": [2], "p": ["y"], "b": [7]}), mode="append", schema_mode="merge")
-    found = rows(table, "delta", "a BIGINT, p STRING, b BIGINT")
-    assert sorted(found, key=lambda row: row["a"]) == [
-        {"a": 1, "p": "x", "b": None},
-        {"a": 2, "p": "y", "b": 7},
-    ]
-
-
 def test_a_version_that_was_vacuumed_since_it_was_planned_is_no_obstacle(tmp_path: Path) -> None:
     table = tmp_path / "t"
     write_deltalake(table, pa.table({"a": [1]}))
