@@ -69,6 +69,7 @@ def test_which_arguments_need_not_be_text() -> None:
         for group in VERBS.values()
         for name in group
         for parser in _parsers(parser_of(name))
+        if parser.prog.split()[1] == name
         for action in parser._actions
         if action.type in (any_bytes, Path) and action.option_strings != ["--key-file"]
     }

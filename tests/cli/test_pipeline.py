@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_topics.pipelines.declaration import read_declaration
-from pyspark_topics.pipelines.terminal import Lines
+from pyspark_topics.pipelines.progress import Lines
 from tests.cli.command import refused, topics
 from topics.cli import pipeline
 

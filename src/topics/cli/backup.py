@@ -12,7 +12,7 @@ from typing import Any
 
 from topics.cli.offline import add_where, offline_settings, operator_client, progress
 from topics.cli.output import add_json, amount, counted, show
-from topics.cli.parser import any_bytes
+from topics.cli.parser import add_verb, any_bytes
 from topics.cli.remote.client import ask
 from topics.client import TopicsError
 from topics.client.sync import Topics
@@ -27,7 +27,7 @@ RENEW_S = 15.0
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("backup", help="copy a server's data while it runs", description=__doc__)
+    parser = add_verb(verbs, "backup", run, __doc__)
     parser.add_argument(
         "directory", type=any_bytes, metavar="DEST", help="a directory of backups; made if it is missing"
     )
@@ -36,7 +36,6 @@ def add_parser(verbs: Any) -> None:
     where.add_argument("--verify", action="store_true", help="read every backup in DEST and check it")
     where.add_argument("--prune", type=int, metavar="KEEP", help="remove all but the newest KEEP backups")
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

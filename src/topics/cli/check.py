@@ -13,7 +13,7 @@ from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, progress
 from topics.cli.output import add_json, counted, show
-from topics.cli.parser import any_bytes
+from topics.cli.parser import add_verb, any_bytes
 from topics.engine.node import Node
 from topics.ops.check import Checked, check
 from topics.ops.check_files import PROBLEM
@@ -22,13 +22,12 @@ FOUND = 1
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("check", help="verify a data directory", description=__doc__)
+    parser = add_verb(verbs, "check", run, __doc__)
     parser.add_argument(
         "data_dir", type=any_bytes, metavar="DATA_DIR", help="a data directory without a running server"
     )
     add_cold_dir(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from topics.cli.offline import add_where, offline_settings, operator_client, progress
 from topics.cli.output import add_json, amount, counted, show
+from topics.cli.parser import add_verb
 from topics.cli.remote.client import ask
 from topics.core import Settings, UserMistake
 from topics.engine.node import Node
@@ -22,12 +23,11 @@ POLL_S = 0.2
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("compact", help="remove deleted records from the disk", description=__doc__)
+    parser = add_verb(verbs, "compact", run, __doc__)
     parser.add_argument("--purge", action="store_true", help="say that it is meant: this cannot be undone")
     parser.add_argument("--topic", action="append", metavar="NAME", help="only files that hold this topic")
     add_where(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 from topics.cli.errors import refuse_empty
 from topics.cli.output import add_json, show
+from topics.cli.parser import add_actions, add_verb
 from topics.core import KEY_NAME, OF_KEY_NAMES, SCOPES_BY_WORD, UserMistake, nearest, parse_key_file
 
 # What names of topics and routers begin with.
@@ -19,17 +20,14 @@ _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
 
 
 def add_parser(verbs: Any) -> None:
-    keys = verbs.add_parser("key", help="make API keys", description="Make API keys.")
-    parser = keys.add_subparsers(dest="action", metavar="ACTION", required=True).add_parser(
-        "new", help="make a key", description=__doc__
-    )
+    actions = add_actions(verbs, "key", "Make API keys.")
+    parser = add_verb(actions, "new", run, __doc__, text="make a key")
     parser.add_argument("--name", help="what the server's log calls it")
     parser.add_argument(
         "--scopes", help="what it may do: read, write, delete, admin, joined with + (all of them)"
     )
     parser.add_argument("--prefixes", help="beginnings of the names it may use, joined with | (all names)")
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

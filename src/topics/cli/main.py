@@ -20,70 +20,44 @@ EXIT_CODES = (
     "exit codes: 0 done, 1 refused or declined, 2 mistake, 3 loss (--fail-on-loss), 4 server unreachable, "
     "130 Ctrl-C"
 )
-# All verbs, with the descriptions of `topics --help`.
-VERBS = {
+# All verbs: the description in `topics --help`, and the module in this package.
+_TABLE = {
     "records": {
-        "write": "append records to a topic",
-        "read": "print the records of topics",
-        "tail": "print the last ones, and follow",
-        "delete": "remove records",
+        "write": ("append records to a topic", "remote.write"),
+        "read": ("print the records of topics", "remote.read"),
+        "tail": ("print the last ones, and follow", "remote.read"),
+        "delete": ("remove records", "remote.remove"),
     },
     "topics": {
-        "list": "list topics",
-        "create": "make a topic",
-        "config": "settings of a topic, or those that serve would use",
-        "describe": "show the state of a topic",
-        "ledger": "show which seqs a topic lacks, and why",
-        "cursors": "show the lag of a topic's consumers",
-        "drop": "remove a topic",
-        "queue": "push, claim and finish jobs",
-        "route": "copy records from topic to topic",
+        "list": ("list topics", "remote.listing"),
+        "create": ("make a topic", "remote.config"),
+        "config": ("settings of a topic, or those that serve would use", "remote.config"),
+        "describe": ("show the state of a topic", "remote.listing"),
+        "ledger": ("show which seqs a topic lacks, and why", "remote.listing"),
+        "cursors": ("show the lag of a topic's consumers", "remote.listing"),
+        "drop": ("remove a topic", "remote.remove"),
+        "queue": ("push, claim and finish jobs", "remote.queue"),
+        "route": ("copy records from topic to topic", "remote.route"),
     },
     "the server": {
-        "status": "say whether anything needs attention",
-        "bench": "measure a server, and leave nothing behind",
-        "demo": "see loss, a crash and a dead letter in half a minute",
-        "serve": "run the server",
-        "up": "run the server and pipelines",
-        "pipeline": "run pipelines on Spark",
-        "key": "make API keys",
-        "completion": "let a shell complete verbs, flags and topics",
+        "status": ("say whether anything needs attention", "remote.status"),
+        "bench": ("measure a server, and leave nothing behind", "remote.bench"),
+        "demo": ("see loss, a crash and a dead letter in half a minute", "remote.demo"),
+        "serve": ("run the server", "serve"),
+        "up": ("run the server and pipelines", "up"),
+        "pipeline": ("run pipelines on Spark", "pipeline"),
+        "key": ("make API keys", "key"),
+        "completion": ("let a shell complete verbs, flags and topics", "remote.completion"),
     },
     "data directories": {
-        "backup": "save a log, running or not",
-        "restore": "make a data directory from a backup",
-        "check": "verify a data directory",
-        "compact": "remove deleted bytes from the disk",
+        "backup": ("save a log, running or not", "backup"),
+        "restore": ("make a data directory from a backup", "restore"),
+        "check": ("verify a data directory", "check"),
+        "compact": ("remove deleted bytes from the disk", "compact"),
     },
 }
-# The module of each verb, in this package.
-MODULES = {
-    "write": "remote.write",
-    "read": "remote.read",
-    "tail": "remote.read",
-    "delete": "remote.remove",
-    "list": "remote.listing",
-    "create": "remote.create",
-    "config": "config",
-    "describe": "remote.listing",
-    "ledger": "remote.listing",
-    "cursors": "remote.listing",
-    "drop": "remote.remove",
-    "queue": "remote.queue",
-    "route": "remote.route",
-    "status": "remote.status",
-    "bench": "remote.bench",
-    "demo": "remote.demo",
-    "serve": "serve",
-    "up": "up",
-    "pipeline": "pipeline",
-    "key": "key",
-    "completion": "remote.completion",
-    "backup": "backup",
-    "restore": "restore",
-    "check": "check",
-    "compact": "compact",
-}
+VERBS = {group: {verb: text for verb, (text, _) in verbs.items()} for group, verbs in _TABLE.items()}
+MODULES = {verb: module for verbs in _TABLE.values() for verb, (_, module) in verbs.items()}
 _INTERRUPTED = 130
 # An unexpected error of these keeps its traceback, for operators to report.
 _OF_OPERATORS = ("serve", "up", "pipeline", "key", "completion", *VERBS["data directories"])

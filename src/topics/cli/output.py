@@ -49,6 +49,13 @@ class Output:
     def row(self, row: Mapping[str, Any]) -> None:
         self.line(msgspec.json.encode(undollared(row)))
 
+    def answer(self, row: Mapping[str, Any], text: str) -> None:
+        """Print an answer: the whole of it for programs, a text for people."""
+        if self.for_machines:
+            self.row(row)
+        else:
+            self.say(text)
+
     def say(self, text: str, style: str = "") -> None:
         """Print text for a person. A terminal wraps it; elsewhere it stays one line."""
         from rich.text import Text

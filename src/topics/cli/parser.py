@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,31 @@ def parser_for(module: Any, epilog: str) -> "Parser":
 def any_bytes(word: str) -> str:
     """The type of an argument that may be any bytes: a path, or data that is checked later."""
     return word
+
+
+def add_verb(
+    verbs: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    description: str | None,
+    *,
+    text: str | None = None,
+    keeps_lines: bool = False,
+) -> "Parser":
+    """Add the parser of a verb or an action. `text` describes it in a list of actions.
+
+    With `keeps_lines`, the lines of the description are not joined, because it has a list or an example.
+    """
+    kind = argparse.RawDescriptionHelpFormatter if keeps_lines else argparse.HelpFormatter
+    parser: Parser = verbs.add_parser(name, help=text, description=description, formatter_class=kind)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_actions(verbs: Any, name: str, description: str | None) -> Any:
+    """Add a verb that is followed by one of its actions; `add_verb` adds them to the result."""
+    parser = verbs.add_parser(name, description=description)
+    return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 class Parser(argparse.ArgumentParser):

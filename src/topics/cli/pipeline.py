@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from topics.cli.errors import DEFAULT_URL, refuse_empty
 from topics.cli.output import add_json
-from topics.cli.parser import any_bytes
+from topics.cli.parser import add_actions, add_verb, any_bytes
 from topics.core import UserMistake
 
 if TYPE_CHECKING:
@@ -31,21 +31,34 @@ SPARK_LOG = "spark.log"
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("pipeline", help="run pipelines on Spark", description=__doc__)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    run_parser = actions.add_parser(
+    actions = add_actions(verbs, "pipeline", __doc__)
+    running = add_verb(
+        actions,
         "run",
-        help="run the pipelines of a file",
-        description="Run the named pipelines of a file. Without names: all that follow their topics; jobs "
-        "run when they are named. Ctrl-C or SIGTERM ends them cleanly.",
+        run,
+        "Run the named pipelines of a file. Without names: all that follow their topics; jobs run when they "
+        "are named. Ctrl-C or SIGTERM ends them cleanly.",
+        text="run the pipelines of a file",
     )
-    _add_file(run_parser)
-    run_parser.add_argument("names", nargs="*", metavar="NAME", help="which of them")
-    run_parser.add_argument("--master", help="Spark master (local[*], or that of spark-submit)")
-    run_parser.add_argument("--url", help=f"the server, if the file names none (TOPICS_URL, {DEFAULT_URL})")
-    run_parser.add_argument("--once", action="store_true", help="stop at the heads of now")
-    run_parser.add_argument("--restart", action="store_true", help="start again what failed, after a pause")
-    run_parser.add_argument(
+    checking = add_verb(
+        actions,
+        "check",
+        check,
+        "Look at the named pipelines of a file, or at all: names, settings, SQL, schemas, tables. A line for "
+        "each mistake, and exit code 2. Nothing is written.",
+        text="find the mistakes of a file",
+    )
+    listing = add_verb(actions, "list", show, "Check a file.", text="show the pipelines of a file")
+    for parser in (running, checking, listing):
+        parser.add_argument("file", metavar="FILE", type=Path, help="a declaration, .toml or .py")
+    for parser in (running, checking):
+        parser.add_argument("names", nargs="*", metavar="NAME", help="which of them")
+    running.add_argument("--master", help="Spark master (local[*], or that of spark-submit)")
+    for parser in (running, checking):
+        parser.add_argument("--url", help=f"the server, if the file names none (TOPICS_URL, {DEFAULT_URL})")
+    running.add_argument("--once", action="store_true", help="stop at the heads of now")
+    running.add_argument("--restart", action="store_true", help="start again what failed, after a pause")
+    running.add_argument(
         "--accept",
         action="store_true",
         help="routes: a batch that is committed with other rows counts as written; go on behind it",
@@ -54,7 +67,7 @@ def add_parser(verbs: Any) -> None:
         ("--skip", "leave this file out from now on, also if it is gone; what is committed of it stays"),
         ("--again", "take this file as new"),
     ):
-        run_parser.add_argument(
+        running.add_argument(
             option,
             action="append",
             default=[],
@@ -62,25 +75,7 @@ def add_parser(verbs: Any) -> None:
             metavar="PATH",
             help=f"load, repeatable: {effect}",
         )
-    add_json(run_parser)
-    run_parser.set_defaults(run=run)
-    check_parser = actions.add_parser(
-        "check",
-        help="find the mistakes of a file",
-        description="Look at the named pipelines of a file, or at all: names, settings, SQL, schemas, "
-        "tables. A line for each mistake, and exit code 2. Nothing is written.",
-    )
-    _add_file(check_parser)
-    check_parser.add_argument("names", nargs="*", metavar="NAME", help="which of them")
-    check_parser.add_argument("--url", help=f"the server, if the file names none (TOPICS_URL, {DEFAULT_URL})")
-    check_parser.set_defaults(run=check)
-    list_parser = actions.add_parser("list", help="show the pipelines of a file", description="Check a file.")
-    _add_file(list_parser)
-    list_parser.set_defaults(run=show)
-
-
-def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="a declaration, .toml or .py")
+    add_json(running)
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -232,7 +227,7 @@ def _refuse_strangers(runner: "Runner", chosen: "dict[str, Pipeline]") -> None:
 
 @contextlib.contextmanager
 def _display(as_json: bool) -> "Iterator[Display]":
-    from pyspark_topics.pipelines.terminal import Board, Lines
+    from pyspark_topics.pipelines.progress import Board, Lines
 
     # Our own way to the terminal: while Spark starts, standard error leads elsewhere.
     with os.fdopen(os.dup(2), "w") as errors:

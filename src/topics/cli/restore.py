@@ -12,7 +12,7 @@ from typing import Any
 from topics.cli.errors import refuse_empty
 from topics.cli.offline import add_cold_dir, offline_settings, progress
 from topics.cli.output import add_json, counted, show
-from topics.cli.parser import any_bytes
+from topics.cli.parser import add_verb, any_bytes
 from topics.core import UserMistake, moment
 from topics.engine.node import Node
 from topics.ops.backup_directory import Manifest
@@ -23,7 +23,7 @@ MOST_DIGITS = 20
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("restore", help="make a data directory from a backup", description=__doc__)
+    parser = add_verb(verbs, "restore", run, __doc__)
     for name, text in (
         ("source", "a directory of backups, or one backup in it"),
         ("data_dir", "a directory that is empty or not there yet"),
@@ -41,7 +41,6 @@ def add_parser(verbs: Any) -> None:
     )
     add_cold_dir(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from topics.cli.errors import MISTAKE, print_error, report_errors
 from topics.cli.logs import LogFile, set_up_logging
 from topics.cli.output import Terminal
+from topics.cli.parser import add_verb
 from topics.cli.settings import add_flags, read_settings
 from topics.core import ConfigError, Settings, variable
 
@@ -20,9 +21,7 @@ log = logging.getLogger("topics")
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("serve", help="run the server", description=__doc__)
-    add_flags(parser)
-    parser.set_defaults(run=run)
+    add_flags(add_verb(verbs, "serve", run, __doc__))
 
 
 def run(arguments: argparse.Namespace) -> int:

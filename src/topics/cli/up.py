@@ -17,6 +17,7 @@ from typing import Any
 
 from topics.cli.errors import MISTAKE
 from topics.cli.output import Terminal
+from topics.cli.parser import add_verb
 from topics.cli.settings import add_flags, environment_with, read_settings
 from topics.client import Refused, TopicsError
 from topics.client.sync import Topics
@@ -145,16 +146,16 @@ SERVER_END_S = 60.0
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "up",
-        help="run the server and pipelines",
-        description="Run the server and, beside it, the pipelines of a file. Whatever dies is started again; "
-        "Ctrl-C or SIGTERM ends the pipelines, then the server.",
+        run,
+        "Run the server and, beside it, the pipelines of a file. Whatever dies is started again; Ctrl-C or "
+        "SIGTERM ends the pipelines, then the server.",
     )
     parser.add_argument("--pipelines", metavar="FILE", type=Path, help="a declaration, .toml or .py")
     parser.add_argument("--master", default="local[*]", help="Spark master (local[*])")
     add_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

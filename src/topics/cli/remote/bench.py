@@ -14,6 +14,7 @@ import msgspec
 
 from topics.cli.errors import DONE, print_error
 from topics.cli.output import Output, progress
+from topics.cli.parser import add_verb
 from topics.cli.remote.client import Json, ask, topic_path
 from topics.cli.remote.options import add_flags, client_for, seconds
 from topics.client import TopicsError
@@ -26,17 +27,11 @@ BUSY = 0.7
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "bench",
-        help="measure a server, and leave nothing behind",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "bench", run, __doc__, keeps_lines=True)
     parser.add_argument(
         "--seconds", type=seconds, default=SECONDS, metavar="N", help=f"for so long ({SECONDS:.0f})"
     )
     add_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from topics.cli.parser import add_verb
 from topics.cli.remote.client import topic_names
 from topics.cli.remote.options import add_flags, client_for, profile_names
 from topics.client import TopicsError
@@ -38,14 +39,8 @@ complete -c topics -f -a '(__topics)'""",
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "completion",
-        help="let a shell complete verbs, flags and topics",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "completion", run, __doc__, keeps_lines=True)
     parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="bash|zsh|fish")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

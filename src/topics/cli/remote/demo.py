@@ -17,6 +17,7 @@ from typing import Any
 
 from topics.cli.errors import DONE, REFUSED, print_error
 from topics.cli.output import Output
+from topics.cli.parser import add_verb
 from topics.cli.remote.options import add_flags
 from topics.client.cursors import Cursor, FileCursor
 from topics.client.records import Lost, Record, Restarted
@@ -30,15 +31,9 @@ PAUSE_S = 1.0
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "demo",
-        help="see loss, a crash and a dead letter in half a minute",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "demo", run, __doc__, keeps_lines=True)
     parser.add_argument("--spark", action="store_true", help="read it with Spark at the end, too")
     add_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

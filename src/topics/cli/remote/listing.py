@@ -6,6 +6,7 @@ from typing import Any
 
 from topics.cli.errors import DONE, REFUSED, print_error
 from topics.cli.output import Output
+from topics.cli.parser import add_verb
 from topics.cli.remote.client import Json, ask, listed, state_of, topic_path, with_suggestion
 from topics.cli.remote.options import add_flags, client_for, seconds
 from topics.client import Refused
@@ -13,34 +14,22 @@ from topics.client.sync import Topics
 from topics.core import UserMistake
 
 POLL_S = 0.2
-_CURSORS = "`topics cursors`: how far the consumers of a topic have come."
 _LIST = ("topic", "type", "count", "lost", "head_seq", "earliest_seq", "bytes", "deleted", "durability")
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("list", help="list topics", description="List topics, by name.")
+    parser = add_verb(verbs, "list", run_list, "List topics, by name.")
     parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only those that begin so")
     add_flags(parser)
-    parser.set_defaults(run=run_list)
-    parser = verbs.add_parser(
-        "describe", help="show the state of a topic", description="Show the state of a topic."
-    )
-    parser.add_argument("topic", metavar="TOPIC")
-    add_flags(parser)
-    parser.set_defaults(run=run_describe)
-    parser = verbs.add_parser(
-        "ledger",
-        help="show which seqs a topic lacks, and why",
-        description="Show which seqs of a topic cannot be read any more, and why.",
-    )
-    parser.add_argument("topic", metavar="TOPIC")
-    add_flags(parser)
-    parser.set_defaults(run=run_ledger)
-    parser = verbs.add_parser(
-        "cursors",
-        help="show the lag of a topic's consumers",
-        description=_CURSORS,
-    )
+    for name, run, text in (
+        ("describe", run_describe, "Show the state of a topic."),
+        ("ledger", run_ledger, "Show which seqs of a topic cannot be read any more, and why."),
+    ):
+        parser = add_verb(verbs, name, run, text)
+        parser.add_argument("topic", metavar="TOPIC")
+        add_flags(parser)
+    text = "`topics cursors`: how far the consumers of a topic have come."
+    parser = add_verb(verbs, "cursors", run_cursors, text)
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="without one: all cursors of all topics")
     parser.add_argument("consumers", nargs="*", metavar="CONSUMER", help="only these")
     parser.add_argument(
@@ -50,7 +39,6 @@ def add_parser(verbs: Any) -> None:
         help="for the server, and until nothing waits for any of them; exit code 1 if that takes longer",
     )
     add_flags(parser, wait=False)
-    parser.set_defaults(run=run_cursors)
 
 
 def run_list(arguments: argparse.Namespace) -> int:

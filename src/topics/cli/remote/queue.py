@@ -1,20 +1,20 @@
 """`topics queue`: jobs, from the hand of a person: push, claim, ack, nack, peek, leases, redrive."""
 
 import argparse
-import getpass
 import os
-import socket
 from typing import Any
 
 import msgspec
 
 from topics.cli.errors import DONE, REFUSED, print_error
 from topics.cli.output import Output, counted
+from topics.cli.parser import Parser, add_actions, add_verb
 from topics.cli.remote.client import Json, ask, listed, state_of, topic_path, with_suggestion
 from topics.cli.remote.formats import printer
 from topics.cli.remote.options import add_flags, client_for, milliseconds, natural, positive
 from topics.cli.remote.write import add_input, append
 from topics.client import Refused
+from topics.client.operations.queueing import user_at_host
 from topics.client.records import Lost, Record
 from topics.client.sync import Topics
 from topics.core import FIELDS, NODE_AT
@@ -25,13 +25,10 @@ _LEASE = ("seq", "node", "lease_id", "deadline", "deliveries")
 
 
 def add_parser(verbs: Any) -> None:
-    queue = verbs.add_parser("queue", help="push, claim and finish jobs", description=__doc__)
-    actions = queue.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_actions(verbs, "queue", __doc__)
 
-    def action(name: str, text: str, run: Any) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text + ".")
-        parser.set_defaults(run=run)
-        return parser
+    def action(name: str, text: str, run: Any) -> Parser:
+        return add_verb(actions, name, run, text + ".", text=text)
 
     push = action("push", "Add jobs; a queue that is not there is made", run_push)
     add_input(push)
@@ -60,11 +57,8 @@ def add_parser(verbs: Any) -> None:
 
 def worker() -> str:
     """This user on this machine: the same for every command, so that one may settle jobs of another."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}".encode()[: FIELDS[NODE_AT].max_bytes].decode("utf-8", "ignore")
+    name = user_at_host(str(os.getuid())).encode()
+    return name[: FIELDS[NODE_AT].max_bytes].decode("utf-8", "ignore")
 
 
 def _node(arguments: argparse.Namespace) -> str:
@@ -89,14 +83,11 @@ def run_push(arguments: argparse.Namespace) -> int:
 
 
 def run_claim(arguments: argparse.Namespace) -> int:
-    body: Json = {"node": _node(arguments)}
-    if arguments.max is not None:
-        body["max"] = arguments.max
-    if arguments.lease is not None:
-        body["lease_ms"] = arguments.lease
     output = Output(arguments)
     with client_for(arguments) as client:
-        told = _ask(client, arguments, "claim", body)
+        told = _ask(
+            client, arguments, "claim", node=_node(arguments), max=arguments.max, lease_ms=arguments.lease
+        )
         gap = told.get("tombstone")
         if gap is not None:
             epoch = state_of(client, arguments.topic)["epoch"]
@@ -108,27 +99,19 @@ def run_claim(arguments: argparse.Namespace) -> int:
 
 
 def run_ack(arguments: argparse.Namespace) -> int:
-    return _finish(arguments, "ack", {})
+    return _finish(arguments, "ack")
 
 
 def run_nack(arguments: argparse.Namespace) -> int:
-    body: Json = {}
-    if arguments.error is not None:
-        body["error"] = arguments.error
-    if arguments.delay is not None:
-        body["delay_ms"] = arguments.delay
-    return _finish(arguments, "nack", body)
+    return _finish(arguments, "nack", error=arguments.error, delay_ms=arguments.delay)
 
 
-def _finish(arguments: argparse.Namespace, action: str, body: Json) -> int:
+def _finish(arguments: argparse.Namespace, action: str, **more: Any) -> int:
     node = _node(arguments)
     with client_for(arguments) as client:
-        told = _ask(client, arguments, action, {"node": node, "seqs": arguments.seqs, **body})
-    output = Output(arguments)
-    if output.for_machines:
-        output.row(told)
-    else:
-        output.say(f"{counted(told[action + 'ed'], 'job')} {action}ed, {told['ready']:,} ready")
+        told = _ask(client, arguments, action, node=node, seqs=arguments.seqs, **more)
+    text = f"{counted(told[action + 'ed'], 'job')} {action}ed, {told['ready']:,} ready"
+    Output(arguments).answer(told, text)
     for seqs, why in ((told["skipped"], f"not held by {node}"), (told.get("lost") or [], "lost")):
         if seqs:
             print_error(f"{why}: {', '.join(map(str, seqs))}")
@@ -163,19 +146,15 @@ def run_leases(arguments: argparse.Namespace) -> int:
 def run_redrive(arguments: argparse.Namespace) -> int:
     wanted = {"max": arguments.max, "match": arguments.tag, "into": arguments.into}
     with client_for(arguments) as client:
-        body = {name: value for name, value in wanted.items() if value is not None}
-        told = _ask(client, arguments, "redrive", body)
-    output = Output(arguments)
-    if output.for_machines:
-        output.row(told)
-    else:
-        skipped = msgspec.json.encode(told["skipped"]).decode() if told.get("skipped") else ""
-        output.say(f"{counted(told['moved'], 'job')} moved" + (f", skipped: {skipped}" if skipped else ""))
+        told = _ask(client, arguments, "redrive", **wanted)
+    skipped = f", skipped: {msgspec.json.encode(told['skipped']).decode()}" if told.get("skipped") else ""
+    Output(arguments).answer(told, f"{counted(told['moved'], 'job')} moved{skipped}")
     return DONE
 
 
-def _ask(client: Topics, arguments: argparse.Namespace, action: str, body: Json) -> Json:
+def _ask(client: Topics, arguments: argparse.Namespace, action: str, **given: Any) -> Json:
     """Send a request once: a repeated claim would take other jobs, and a repeated ack find none."""
+    body = {name: value for name, value in given.items() if value is not None}
     try:
         return ask(client, "POST", topic_path(arguments.topic, action), body, once=True)
     except Refused as refusal:

@@ -16,6 +16,7 @@ from typing import Any
 
 from topics.cli.errors import DONE, INTERRUPTED, LOSS, UNREACHABLE, Interruption, print_error
 from topics.cli.output import Output
+from topics.cli.parser import add_verb
 from topics.cli.remote.client import none_begins, state_of, topic_name, topic_names, with_suggestion
 from topics.cli.remote.formats import Item, Printer, printer
 from topics.cli.remote.options import add_flags, client_for, given_flags, moment, natural
@@ -41,10 +42,8 @@ MOST_WAITING = 1000
 
 
 def add_parser(verbs: Any) -> None:
-    for verb, text in (("read", "print the records of topics"), ("tail", "print the last ones, and follow")):
-        parser = verbs.add_parser(
-            verb, help=text, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+    for verb in ("read", "tail"):
+        parser = add_verb(verbs, verb, run, __doc__, keeps_lines=True)
         parser.add_argument("topics", nargs="+", metavar="TOPIC", help="NAME, PREFIX* or NAME@SEQ~EPOCH")
         begin = parser.add_mutually_exclusive_group()
         begin.add_argument("--from", dest="first", type=natural, metavar="SEQ", help="this one first")
@@ -62,7 +61,6 @@ def add_parser(verbs: Any) -> None:
         )
         parser.add_argument("--fail-on-loss", action="store_true", help="end at a loss, with exit code 3")
         add_flags(parser)
-        parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 from topics.cli.errors import DONE, REFUSED, print_error
 from topics.cli.output import Output, agreed, amount, confirmed, counted, has_terminal
+from topics.cli.parser import add_verb
 from topics.cli.remote.client import Json, ask, state_of, topic_path
 from topics.cli.remote.options import add_flags, client_for, natural
 from topics.client import Refused
@@ -15,24 +16,19 @@ UNASKED = "nobody can be asked here: say --yes, or --dry-run to see what would b
 
 
 def add_parser(verbs: Any) -> None:
-    drop = verbs.add_parser(
-        "drop",
-        help="remove a topic",
-        description="Remove a topic, its records and the routers that touch it.",
-    )
+    drop = add_verb(verbs, "drop", run_drop, "Remove a topic, its records and the routers that touch it.")
     drop.add_argument("topic", metavar="TOPIC")
     drop.add_argument("--if-empty", action="store_true", help="only without records")
-    drop.set_defaults(run=run_drop)
-    delete = verbs.add_parser(
+    delete = add_verb(
+        verbs,
         "delete",
-        help="remove records",
-        description="Remove records for good. Several choices together: those that all of them name.",
+        run_delete,
+        "Remove records for good. Several choices together: those that all of them name.",
     )
     delete.add_argument("topic", metavar="TOPIC")
     delete.add_argument("--before-seq", type=natural, metavar="SEQ", help="all below it")
     delete.add_argument("--tag", help="all with this tag; user:* for all that begin so")
     delete.add_argument("--seqs", type=_seqs, metavar="2,4", help="these")
-    delete.set_defaults(run=run_delete)
     for parser in (drop, delete):
         parser.add_argument("--dry-run", action="store_true", help="say what would be removed")
         parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -58,11 +54,7 @@ def run_drop(arguments: argparse.Namespace) -> int:
         told = ask(client, "DELETE", f"{path}?{query}".rstrip("?&"), once=True)
         if not told["deleted"]:
             state_of_dropped(client, arguments.topic)
-    output = Output(arguments)
-    if output.for_machines:
-        output.row(told)
-    else:
-        output.say(f"{told['topic']} is dropped{_with_routers(told)}")
+    Output(arguments).answer(told, f"{told['topic']} is dropped{_with_routers(told)}")
     return DONE
 
 
@@ -110,12 +102,8 @@ def run_delete(arguments: argparse.Namespace) -> int:
                 print_error("nothing was deleted")
                 return REFUSED
         told = ask(client, "POST", path, body)
-    output = Output(arguments)
-    if output.for_machines:
-        output.row(told)
-    else:
-        left = f"{counted(told['count'], 'record')} left"
-        output.say(f"{counted(told['deleted'], 'record')} of {told['topic']} deleted, {left}")
+    left = f"{counted(told['count'], 'record')} left"
+    Output(arguments).answer(told, f"{counted(told['deleted'], 'record')} of {told['topic']} deleted, {left}")
     return DONE
 
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from topics.cli.errors import DONE, REFUSED, print_error
 from topics.cli.output import Output, agreed, has_terminal
+from topics.cli.parser import add_actions, add_verb
 from topics.cli.remote.client import Json, ask, listed
 from topics.cli.remote.options import add_flags, client_for
 from topics.client import Refused
@@ -16,22 +17,18 @@ _LIST = ("router", "source", "dest", "guarantee", "forwarded_total")
 
 
 def add_parser(verbs: Any) -> None:
-    route = verbs.add_parser("route", help="copy records from topic to topic", description=__doc__)
-    actions = route.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = actions.add_parser(
-        "add", help="make a router", description="Make a router. Copies begin with what comes."
+    actions = add_actions(verbs, "route", __doc__)
+    add = add_verb(
+        actions, "add", run_add, "Make a router. Copies begin with what comes.", text="make a router"
     )
     add.add_argument("name", metavar="NAME")
     add.add_argument("source", metavar="SOURCE")
     add.add_argument("dest", metavar="DEST")
     add.add_argument("--tag", help="only with this tag; user:* for all that begin so")
-    add.set_defaults(run=run_add)
-    show = actions.add_parser("list", help="list routers", description="List routers, by name.")
-    show.set_defaults(run=run_list)
-    drop = actions.add_parser("drop", help="remove a router", description="Remove a router. Copies stay.")
+    show = add_verb(actions, "list", run_list, "List routers, by name.", text="list routers")
+    drop = add_verb(actions, "drop", run_drop, "Remove a router. Copies stay.", text="remove a router")
     drop.add_argument("name", metavar="NAME")
     drop.add_argument("--yes", action="store_true", help="do not ask")
-    drop.set_defaults(run=run_drop)
     for parser in (add, show, drop):
         add_flags(parser)
 
@@ -43,11 +40,7 @@ def run_add(arguments: argparse.Namespace) -> int:
     with client_for(arguments) as client:
         headers = (("If-None-Match", "*"),)
         told = ask(client, "PUT", _path(arguments.name), body, headers=headers, once=True)
-    output = Output(arguments)
-    if output.for_machines:
-        output.row(told)
-    else:
-        output.say(f"{told['router']} copies {told['source']} into {told['dest']}")
+    Output(arguments).answer(told, f"{told['router']} copies {told['source']} into {told['dest']}")
     return DONE
 
 
@@ -72,11 +65,7 @@ def run_drop(arguments: argparse.Namespace) -> int:
         told = ask(client, "DELETE", _path(arguments.name), once=True)
         if not told["deleted"]:
             _found(client, arguments.name)
-    output = Output(arguments)
-    if output.for_machines:
-        output.row(told)
-    else:
-        output.say(f"{told['router']} is dropped")
+    Output(arguments).answer(told, f"{told['router']} is dropped")
     return DONE
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from topics.cli.errors import DONE, REFUSED
 from topics.cli.output import Output, amount, counted
+from topics.cli.parser import add_verb
 from topics.cli.remote.client import Json, ask, listed
 from topics.cli.remote.options import add_flags, client_for
 
@@ -26,14 +27,8 @@ _WHY = {
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "status",
-        help="say whether anything needs attention",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "status", run, __doc__, keeps_lines=True)
     add_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ import msgspec
 
 from topics.cli.errors import DONE, INTERRUPTED, Interruption, print_error
 from topics.cli.output import Output, counted, progress
-from topics.cli.parser import any_bytes
+from topics.cli.parser import add_verb, any_bytes
 from topics.cli.remote.client import Json, require_server, topic_path
 from topics.cli.remote.options import add_flags, client_for, given_flags
 from topics.client.sync import Topics
@@ -40,15 +40,9 @@ Row = tuple[str, msgspec.Raw]
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "write",
-        help="append records to a topic",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "write", run, __doc__, keeps_lines=True)
     add_input(parser)
     add_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
@@ -148,11 +142,8 @@ class _Writer:
         last = self._last
         told = {"topic": last["topic"], "epoch": last.get("epoch"), "first_seq": self._first["first_seq"]}
         told |= {"last_seq": last["last_seq"], "count": self.count, "created": self._first["created"]}
-        if output.for_machines:
-            output.row(told)
-        else:
-            seqs = f"seqs {told['first_seq']:,} to {told['last_seq']:,}"
-            output.say(f"{counted(self.count, 'record')} in {told['topic']}, {seqs}")
+        seqs = f"seqs {told['first_seq']:,} to {told['last_seq']:,}"
+        output.answer(told, f"{counted(self.count, 'record')} in {told['topic']}, {seqs}")
 
 
 # --- what is to be written ----------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class ClaimedJobs:
     """The jobs that a client has claimed and not handed out yet. Threads may share it."""
 
     def __init__(self) -> None:
-        self._user_at_host = user_at_host()
+        self._user_at_host = user_at_host("worker")
         self.reset_in_child()
         reset_after_fork(self)
 
@@ -95,11 +95,12 @@ class ClaimedJobs:
             return kept
 
 
-def user_at_host() -> str:
+def user_at_host(nobody: str) -> str:
+    """The name of the user and of the machine. `nobody` stands for a user without a name."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
-        user = "worker"
+        user = nobody
     return f"{user}@{socket.gethostname()}"
 
 
