@@ -17,9 +17,11 @@ from topics.http.console import routes as console
 from topics.http.metrics import routes as metrics
 from topics.http.routes import (
     admin,
+    appends,
     arrow_append,
     auth,
     cursors,
+    deletes,
     pipelines,
     probes,
     queues,
@@ -33,7 +35,6 @@ from topics.http.routes import (
     topics,
     watch,
     work,
-    writes,
 )
 from topics.http.routes.service import Parked, Routes, Service
 from topics.http.routing import Route
@@ -67,7 +68,8 @@ def fields(**about: object) -> dict[str, object]:
 # Modules that declare routes.
 _DECLARED = (
     topics,
-    writes,
+    appends,
+    deletes,
     reads,
     scan,
     arrow_append,

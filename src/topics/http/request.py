@@ -11,6 +11,8 @@ from time import perf_counter
 from typing import TypeVar, overload
 from urllib.parse import parse_qsl
 
+from mypy_extensions import mypyc_attr
+
 from topics.core import NotDecoded, StrictDecoder, UnknownFields, explain, invalid, limit_reached
 from topics.http.admission.auth import ApiKey
 from topics.http.admission.callers import page_headers
@@ -34,6 +36,7 @@ _NO_TRACE = "0" * 32
 _PLACE, _ROOM = 1, 2
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StrictInput:
     """A request or a message. Its unknown and duplicate names are refused when nothing else is wrong."""
 

@@ -19,8 +19,8 @@ from topics.flow.large_appends import append_large
 from topics.http.admission.auth import ADMIN
 from topics.http.open_streams import error_message
 from topics.http.request import StrictInput
+from topics.http.routes.appends import append_answer
 from topics.http.routes.service import Service, check_dead_letter
-from topics.http.routes.writes import append_answer
 from topics.log import Append, AppendOp, Topic
 
 if TYPE_CHECKING:
@@ -66,20 +66,18 @@ class Message(StrictInput):
         self.socket.send(error_message(code, mistake.message, mistake.detail, self.request_id))
 
 
-class Publication:
-    """One message that publishes."""
-
-    __slots__ = ("is_held", "is_over", "message", "obey", "queue", "started", "topic")
+class Publication(Append):
+    """A message that publishes, as an append request."""
 
     def __init__(
         self, queue: "Publications", topic: str, message: Message, obey: "Obey | None" = None
     ) -> None:
         """`obey` does what a large message says, whatever that is, in its turn."""
-        self.started = perf_counter()
+        super().__init__(topic)
         self.queue = queue
-        self.topic = topic
         self.message = message
         self.obey = obey
+        self._started = perf_counter()
         # It has to wait for its turn, and others behind it.
         self.is_held = False
         # Handed to the log, or refused.
@@ -93,8 +91,47 @@ class Publication:
         write = codec.decode([self.message.text], publish=True)[0]
         return write is not None and write.patient
 
-    def acknowledge(self, answer: bytes) -> None:
+    def append(self) -> None:
+        """Hand the records to the log, which answers."""
+        self._decode()
+        self.is_over = True
+        self.queue.service.engine.append(self)
+
+    async def append_large(self) -> None:
+        """Append the records of a large message."""
+        service = self.queue.service
+        write = await asyncio.to_thread(self._decode)
+        if not self.closed:
+            self.is_over = True
+            await append_large(service.engine, service.admission, self, [write], is_patient=write.patient)
+
+    def _decode(self) -> codec.Write:
+        self.write = write = codec.decode([self.message.text], publish=True)[0] or self.explain()
+        return write
+
+    def fail_with(self, error: Exception) -> None:
+        """Its turn came, and this was raised."""
+        self.refuse(error)
+        self.queue.follow()
+
+    # --- as an append request ---------------------------------------------------------------------------
+
+    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
+        self._acknowledge(op.topic, first_seq, count, op, with_seqs, created=op.created_by is self)
+
+    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
+        self._acknowledge(topic, first_seq, count, None, with_seqs, created=False)
+
+    def _acknowledge(
+        self, topic: Topic, first_seq: int, count: int, op: AppendOp | None, with_seqs: bool, *, created: bool
+    ) -> None:
+        answer = append_answer(
+            topic, first_seq, count, self._started, op, with_seqs=with_seqs, created=created
+        )
         self.queue.socket.send(b'{"op":"ack","request_id":%b,%b' % (self.message.request_id, answer[1:]))
+
+    def fail(self, error: ApiError) -> None:
+        self.refuse(error)
 
     def refuse(self, error: Exception) -> None:
         """What is no mistake of the client's is logged, and not told."""
@@ -107,70 +144,17 @@ class Publication:
             error = ApiError("internal", "internal error")
         self.message.refuse(error)
 
-    async def append_large(self) -> None:
-        """Append the records of a large message."""
-        service = self.queue.service
-        write = await asyncio.to_thread(self._decode)
-        request = SocketAppend(self, write)
-        if not self.closed:
-            self.is_over = True
-            await append_large(service.engine, service.admission, request, [write], is_patient=write.patient)
-
-    def _decode(self) -> codec.Write:
-        text = self.message.text
-        write = codec.decode([text], publish=True)[0]
-        return self.explain() if write is None else write
-
     def explain(self) -> codec.Write:
-        return codec.explain(self.message.text, self.message.note, publish=True)
-
-    def append(self) -> None:
-        """Hand the records to the log, which answers."""
-        request = SocketAppend(self, self._decode())
-        self.is_over = True
-        self.queue.service.engine.append(request)
-
-    def fail_with(self, error: Exception) -> None:
-        """Its turn came, and this was raised."""
-        self.refuse(error)
-        self.queue.follow()
-
-
-class SocketAppend(Append):
-    """An append request of a WebSocket."""
-
-    __slots__ = ("_publication", "_started")
-
-    def __init__(self, publication: Publication, write: codec.Write) -> None:
-        super().__init__(publication.topic, write=write, unknown_fields=publication.message.unknown_fields)
-        self._publication = publication
-        self._started = publication.started
-
-    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
-        created = op.created_by is self
-        self._publication.acknowledge(
-            append_answer(op.topic, first_seq, count, self._started, op, with_seqs=with_seqs, created=created)
-        )
-
-    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
-        self._publication.acknowledge(
-            append_answer(topic, first_seq, count, self._started, None, with_seqs=with_seqs)
-        )
-
-    def fail(self, error: ApiError) -> None:
-        self._publication.refuse(error)
-
-    def explain(self) -> codec.Write:
-        write = self._publication.explain()
-        self.unknown_fields = self._publication.message.unknown_fields
+        write = codec.explain(self.message.text, self.message.note, publish=True)
+        self.unknown_fields = self.message.unknown_fields
         return write
 
     def check_config(self, config: TopicConfig) -> None:
-        check_dead_letter(self._publication.queue.socket.key, config)
+        check_dead_letter(self.queue.socket.key, config)
 
     @property
     def may_configure(self) -> bool:
-        key = self._publication.queue.socket.key
+        key = self.queue.socket.key
         return key is None or key.can(ADMIN)
 
 
@@ -203,7 +187,7 @@ class Publications:
                 break
             try:
                 self.service.admission.enter(
-                    first, first.topic, len(first.message.text), self._append, Publication.is_patient
+                    first, first.name, len(first.message.text), self._append, Publication.is_patient
                 )
             except Exception as error:
                 # Whatever it is belongs to this one, not to the one that was over before it.
