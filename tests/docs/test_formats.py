@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.disk import HookedDisk
 from topics import codec
 from topics.codec.stored import HAS_HOPS, HAS_META
 from topics.core import FIELDS
@@ -57,7 +58,6 @@ from topics.storage import (
 )
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
-from topics.storage.filesystem import Filesystem
 from topics.storage.frame import (
     FRAME_MAGIC_BYTES,
     HEADER_BYTES,
@@ -81,12 +81,7 @@ PART_ROWS = {"topic": ["orders", None], "node": ["n1", None], "tag": [None, "t"]
 Row = list[str]
 
 
-class FixedBoot(Filesystem):
-    def boot_id(self) -> bytes:
-        return BOOT
-
-
-FS = FixedBoot()
+FS = HookedDisk(boot=BOOT)
 
 
 def encoded(first_seq: int) -> codec.Rows:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.appending import Appended, ByHand, append
+from tests.support.disk import QuickDisk
 from topics.core.clock import ManualClock
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
@@ -27,38 +28,11 @@ from topics.log.run import HotColumns
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import decode_file_header
 from topics.storage.journal_reader import read_frame
 
 T0 = 1_700_000_000_000
-
-
-class UnsyncedFile(File):
-    __slots__ = ()
-
-    def sync(self) -> None:
-        """The page cache is enough for a process that is only pretended to be killed."""
-
-
-class QuickDisk(Filesystem):
-    """The real disk without waiting for it, and with a boot id that a test may change."""
-
-    def __init__(self, boot: bytes = b"boot-1") -> None:
-        self.boot = boot
-
-    def create(self, path: str) -> File:
-        return UnsyncedFile(super().create(path).fileno(), path)
-
-    def open(self, path: str) -> File:
-        return UnsyncedFile(super().open(path).fileno(), path)
-
-    def sync_dir(self, path: str) -> None:
-        return None
-
-    def boot_id(self) -> bytes:
-        return self.boot
 
 
 @dataclass

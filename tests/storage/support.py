@@ -1,4 +1,4 @@
-"""What the storage tests share: a disk that remembers what it was asked, journals to damage, columns."""
+"""What the storage tests share: journals to damage, columns."""
 
 from __future__ import annotations
 
@@ -9,83 +9,12 @@ import numpy as np
 
 from topics.storage.columns import CodedNames, Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import File, Filesystem
+from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, FrameDraft, Kind
 from topics.storage.journal import Journal
 from topics.storage.journal_reader import Damage, JournalReader
 
 FS = Filesystem()
-
-
-class NotedFile(File):
-    """A file that writes down every change and sync in its disk's notes."""
-
-    notes: list[tuple[str, str]]
-    written: list[tuple[int, int]]
-
-    def write(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        self.notes.append(("write", Path(self.path).name))
-        self.written.append((position, sum(map(len, buffers))))
-        return super().write(buffers, position)
-
-    def sync(self) -> None:
-        self.notes.append(("sync", Path(self.path).name))
-        super().sync()
-
-    def truncate(self, size: int) -> None:
-        self.notes.append(("truncate", Path(self.path).name))
-        super().truncate(size)
-
-
-class NotedDisk(Filesystem):
-    """The real disk, with a list of what happened in which order."""
-
-    def __init__(self) -> None:
-        self.notes: list[tuple[str, str]] = []
-        # Of every write, where it began and how much it was.
-        self.written: list[tuple[int, int]] = []
-
-    def _noted(self, file: File) -> File:
-        noted = NotedFile(file.fileno(), file.path)
-        noted.notes, noted.written = self.notes, self.written
-        return noted
-
-    def create(self, path: str) -> File:
-        self.notes.append(("create", Path(path).name))
-        return self._noted(super().create(path))
-
-    def open(self, path: str) -> File:
-        return self._noted(super().open(path))
-
-    def rename(self, source: str, target: str) -> None:
-        self.notes.append(("rename", Path(target).name))
-        super().rename(source, target)
-
-    def remove(self, path: str) -> None:
-        self.notes.append(("remove", Path(path).name))
-        super().remove(path)
-
-    def give_way(self) -> None:
-        self.notes.append(("give_way", ""))
-
-    def sync_dir(self, path: str) -> None:
-        self.notes.append(("sync_dir", Path(path).name))
-        super().sync_dir(path)
-
-
-class FullFile(File):
-    """Takes the first few bytes and then no more."""
-
-    __slots__ = ()
-
-    def write(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        super().write([b"".join(buffers)[:7]], position)
-        raise OSError(28, "No space left on device")
-
-
-class FullDisk(Filesystem):
-    def create(self, path: str) -> File:
-        return FullFile(super().create(path).fileno(), path)
 
 
 def append(journal: Journal, first_seq: int, payload: bytes = b"payload", *, topic_id: int = 1) -> int:

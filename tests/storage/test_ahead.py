@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.disk import SimulatedDisk
-from tests.storage.support import FS, FullDisk, NotedDisk, append, sync
+from tests.storage.support import FS, append, sync
+from tests.support.disk import FullDisk, NotedDisk
 from topics.storage import ahead as module
 from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.support import FS, FullDisk, NotedDisk
+from tests.storage.support import FS
+from tests.support.disk import FullDisk, NotedDisk
 from topics.storage.filesystem import (
     IOV_MAX,
     PIECE_BYTES,

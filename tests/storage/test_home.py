@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.storage.cold_tier import Tiers
 from tests.storage.support import FS
+from tests.support.disk import HookedDisk
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
 from topics.storage.directories import LOCK, Directories
-from topics.storage.filesystem import File, Filesystem, LockHeld
+from topics.storage.filesystem import Filesystem, LockHeld
 from topics.storage.home import Hold, Home
 from topics.storage.identity import IDENTITY, decode, with_checksum
 
@@ -95,22 +97,29 @@ def test_a_look_that_fails_says_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     home.release()
 
 
+def broken(failing: str) -> Callable[[str, Path], None]:
+    def hook(operation: str, path: Path) -> None:
+        if operation == failing:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    return hook
+
+
 def test_two_logs_that_come_for_the_same_empty_directory(tmp_path: Path) -> None:
     """The second one finds it locked before it finds whose it is."""
 
-    class Slow(Filesystem):
-        def make_dirs(self, path: str) -> None:
-            super().make_dirs(path)
-            if path == str(first.cold):
-                homes.append(first.open(first.cold))
-
     first, second = Tiers(tmp_path, "first"), Tiers(tmp_path, "second")
     homes: list[Home] = []
+
+    def interrupt(operation: str, path: Path) -> None:
+        if path == first.cold and not homes:
+            homes.append(first.open(first.cold))
+
     dirs = Directories(str(second.data), str(second.cold))
     with pytest.raises(
         ForeignDirectory, match=f"the cold directory {first.cold} is in use by another process"
     ):
-        Home(Slow(), dirs, dict)
+        Home(HookedDisk(interrupt), dirs, dict)
     for home in homes:
         home.release()
     assert first.use(first.cold) == str(first.cold)
@@ -120,12 +129,8 @@ def test_two_logs_that_come_for_the_same_empty_directory(tmp_path: Path) -> None
 def test_a_directory_that_the_disk_does_not_make(tmp_path: Path) -> None:
     """Nothing is wrong with what it was asked for."""
 
-    class Broken(Filesystem):
-        def make_dirs(self, path: str) -> None:
-            raise OSError(errno.EIO, "Input/output error", path)
-
     with pytest.raises(OSError, match="Input/output error"):
-        Home(Broken(), Directories(str(tmp_path / "data"), None), dict)
+        Home(HookedDisk(broken("make_dirs")), Directories(str(tmp_path / "data"), None), dict)
 
 
 # The identity
@@ -144,15 +149,13 @@ def test_what_is_no_identity() -> None:
 def test_a_full_disk_stops_no_start(tmp_path: Path, full: str) -> None:
     """It is made up for later; until then, the locks are held."""
 
-    class Full(Filesystem):
-        def create(self, path: str) -> File:
-            if Path(path).name == full + ".tmp":
-                raise OSError(errno.ENOSPC, "No space left on device", path)
-            return super().create(path)
+    def hook(operation: str, path: Path) -> None:
+        if operation == "create" and path.name == full + ".tmp":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
 
     tiers = Tiers(tmp_path)
     dirs = Directories(str(tiers.data), str(tiers.cold))
-    home = Home(Full(), dirs, dict)
+    home = Home(HookedDisk(hook), dirs, dict)
     assert home.cold_dir == str(tiers.cold)
     with pytest.raises(LockHeld):
         Hold(FS, str(tiers.cold))
@@ -165,11 +168,7 @@ def test_a_full_disk_stops_no_start(tmp_path: Path, full: str) -> None:
 
 
 def test_any_other_failure_does(tmp_path: Path) -> None:
-    class Broken(Filesystem):
-        def create(self, path: str) -> File:
-            raise OSError(errno.EIO, "Input/output error", path)
-
     tiers = Tiers(tmp_path)
     with pytest.raises(OSError, match="Input/output error"):
-        Home(Broken(), Directories(str(tiers.data), None), dict)
+        Home(HookedDisk(broken("create")), Directories(str(tiers.data), None), dict)
     assert tiers.use(None) is None

@@ -4,19 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.support import (
-    FS,
-    FullDisk,
-    NotedDisk,
-    append,
-    in_file,
-    journal_files,
-    new_journal,
-    scan,
-    seqs,
-    sync,
-)
+from tests.storage.support import FS, append, in_file, journal_files, new_journal, scan, seqs, sync
 from tests.support.damage import in_other_format
+from tests.support.disk import FullDisk, NotedDisk
 from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat
 from topics.storage.frame import HEADER_BYTES, Frame, FrameDraft, Kind, decode_header
 from topics.storage.journal import (

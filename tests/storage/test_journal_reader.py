@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.support import FS, NotedDisk, append, in_file, journal_files, new_journal, scan, seqs, sync
+from tests.storage.support import FS, append, in_file, journal_files, new_journal, scan, seqs, sync
 from tests.support.damage import flip
+from tests.support.disk import NotedDisk
 from topics.storage import journal_reader
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header

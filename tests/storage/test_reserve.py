@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.disk import SimulatedDisk
 from tests.crash.faults import Fault, FaultPlan
-from tests.storage.support import NotedDisk
+from tests.support.disk import NotedDisk
 from topics.storage import Room
 from topics.storage.ahead import Ahead
 from topics.storage.filesystem import Filesystem

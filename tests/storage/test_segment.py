@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from tests.storage.cold_tier import write_segment
-from tests.storage.support import FS, FullDisk, NotedDisk, columns
+from tests.storage.support import FS, columns
 from tests.support.damage import flip
+from tests.support.disk import FullDisk, HookedDisk, NotedDisk
 from topics.storage.columns import Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
-from topics.storage.filesystem import File, Filesystem
+from topics.storage.filesystem import Filesystem
 from topics.storage.segment import (
     ALIGNMENT,
     DEAD,
@@ -351,14 +352,14 @@ def use_unverified(path: Path) -> None:
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EIO])
 def test_a_file_that_may_only_be_read_is_read(tmp_path: Path, code: int) -> None:
-    class ReadOnly(Filesystem):
-        def open(self, path: str) -> File:
+    def refuse(operation: str, path: Path) -> None:
+        if operation == "open":
             raise OSError(code, os.strerror(code), path)
 
     write_segment(tmp_path, 1)
     path = str(tmp_path / file_name(1))
     if code == errno.EIO:
         with pytest.raises(OSError, match="Input/output error"):
-            Segment(ReadOnly(), path)
+            Segment(HookedDisk(refuse), path)
     else:
-        assert Segment(ReadOnly(), path).entries == Segment(Filesystem(), path).entries
+        assert Segment(HookedDisk(refuse), path).entries == Segment(Filesystem(), path).entries

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.support import FS, NotedDisk
+from tests.storage.support import FS
 from tests.support.damage import flip
+from tests.support.disk import NotedDisk
 from topics.storage import fileheader
 from topics.storage.filesystem import File
 from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name

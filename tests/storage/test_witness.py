@@ -2,23 +2,13 @@
 
 from pathlib import Path
 
+from tests.support.disk import HookedDisk
 from topics.core.clock import ManualClock
 from topics.log.clock import WAITED_FOR_MS, ShownTime
 from topics.storage.filesystem import Filesystem
 from topics.storage.witness import FILE_NAME, Witness
 
-
-class Booted(Filesystem):
-    """A machine whose boot id a test chooses."""
-
-    def __init__(self, boot: bytes) -> None:
-        self._boot = boot
-
-    def boot_id(self) -> bytes:
-        return self._boot
-
-
-THIS, NEXT = Booted(b"1" * 32), Booted(b"2" * 32)
+THIS, NEXT = HookedDisk(boot=b"1" * 32), HookedDisk(boot=b"2" * 32)
 
 
 def open_witness(directory: Path, fs: Filesystem = THIS) -> Witness:

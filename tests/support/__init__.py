@@ -7,6 +7,7 @@ appending  appends made by hand
 arrow      records as an Arrow stream
 codecs     the native codec and the one in Python
 sanitised  a native codec whose every access to memory is checked
+disk       the real disk with a hook before each change
 damage     files that are damaged, cut short, of another format
 stores     object stores on this machine
 google     another one, written here

@@ -11,6 +11,7 @@ import pytest
 from tests.flow.stages.lab import StageLab, anything_goes
 from tests.support.arrow import arrow_stream
 from tests.support.damage import flip
+from tests.support.disk import HookedDisk
 from topics.core.errors import ApiError
 from topics.flow.stages import spool as module
 from topics.flow.stages.parts import About, read_part, read_parts, write_part
@@ -93,18 +94,15 @@ def test_a_clock_that_is_set_neither_ends_nor_prolongs_a_stage(lab: StageLab, st
     assert lab.stages.open.parts == 0
 
 
-class Interrupted(Filesystem):
-    """Something else happens right before the first file is put into its place."""
+def interrupted(meanwhile: Callable[[], object]) -> Filesystem:
+    """Something else happens right before the first file is renamed."""
+    coming = [meanwhile]
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
-        super().__init__()
-        self._meanwhile: Callable[[], object] | None = meanwhile
+    def hook(operation: str, path: Path) -> None:
+        if operation == "rename" and coming:
+            coming.pop()()
 
-    def rename(self, source: str, target: str) -> None:
-        meanwhile, self._meanwhile = self._meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
-        super().rename(source, target)
+    return HookedDisk(hook)
 
 
 def write(fs: Filesystem, path: str, *data: str) -> About:
@@ -120,7 +118,7 @@ def write(fs: Filesystem, path: str, *data: str) -> About:
 
 def test_two_writers_of_one_part_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     path = part_path(str(tmp_path), stage_key("", "stage"), "0")
-    fs = Interrupted(lambda: write(Filesystem(), path, "3"))
+    fs = interrupted(lambda: write(Filesystem(), path, "3"))
     assert write(fs, path, "1", "2").count == 2
     # The one that came last counts, and it is whole.
     assert read_part(fs, path).about.count == 2
@@ -134,7 +132,7 @@ def test_a_stage_that_is_dropped_while_a_part_arrives_is_gone(tmp_path: Path) ->
         for file in tmp_path.iterdir():
             file.unlink()
 
-    assert write(Interrupted(drop), path, "1").count == 1
+    assert write(interrupted(drop), path, "1").count == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,17 +7,16 @@ import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from tests.flow.stages.lab import LargeLab, anything_goes, request_of
-from tests.log.harness import QuickDisk
 from tests.support.appending import append
 from tests.support.arrow import arrow_stream
+from tests.support.disk import QuickDisk
 from topics.core.errors import ApiError
 from topics.log import ImportFiles
-from topics.storage.filesystem import File
 from topics.storage.frame import FrameDraft, Kind
 
 Meanwhile = Callable[[], object]
@@ -89,49 +88,28 @@ def test_what_comes_to_the_same_topics_waits_behind_it_and_nothing_else_does(
     assert times == sorted(times)
 
 
-class WatchedDisk(QuickDisk):
-    """Remembers in which order things became durable."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def create(self, path: str) -> File:
-        return WatchedFile(super().create(path).fileno(), path)
-
-    def rename(self, source: str, target: str) -> None:
-        super().rename(source, target)
-        self.seen.append(f"renamed {Path(target).suffix}")
-
-    def sync_dir(self, path: str) -> None:
-        self.seen.append(f"synced {Path(path).name}")
-
-
-class WatchedFile(File):
-    __slots__ = ()
-    seen: ClassVar[list[str]] = []
-
-    def sync(self) -> None:
-        self.seen.append(f"synced {''.join(Path(self.path).suffixes)}")
-
-
 def test_segments_are_durable_before_the_journal_imports_them(tmp_path: Path) -> None:
     lab = LargeLab(tmp_path)
     lab.write("a", "before")
     lab.part("0", ROWS)
-    lab.engine.fs = disk = WatchedDisk()
-    WatchedFile.seen = disk.seen
+    seen: list[str] = []
     synced: list[list[str]] = []
+
+    def note(operation: str, path: Path) -> None:
+        if operation in ("sync", "rename", "sync_dir"):
+            seen.append(f"{operation} {''.join(path.suffixes) or path.name}")
+
+    lab.engine.fs = QuickDisk(note)
     write = lab.engine.journal.write
 
     def noting(frames: list[FrameDraft]) -> None:
         if any(frame.kind == Kind.GROUP for frame in frames):
-            synced.append(list(disk.seen))
+            synced.append(list(seen))
         write(frames)
 
     lab.engine.journal.write = noting  # type: ignore[method-assign]
     lab.commit_stage("0")
-    assert synced == [["synced .segment.tmp", "renamed .segment", "synced segments"]]
+    assert synced == [["sync .segment.tmp", "rename .segment", "sync_dir segments"]]
 
 
 @pytest.mark.parametrize("snapshots", [0, 1, 2])
@@ -220,19 +198,6 @@ def test_a_file_that_is_closed_meanwhile_does_not_speak_of_it(
 # --- refusals ---------------------------------------------------------------------------------------------
 
 
-class FullFile(File):
-    __slots__ = ()
-
-    def write(self, buffers: Any, position: int) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-class FullForSegments(QuickDisk):
-    def create(self, path: str) -> File:
-        file = super().create(path)
-        return FullFile(file.fileno(), path) if ".segment" in path else file
-
-
 def test_a_full_disk_refuses_it_and_nothing_stays(
     tmp_path: Path, meanwhile: Callable[[Meanwhile], None]
 ) -> None:
@@ -240,7 +205,12 @@ def test_a_full_disk_refuses_it_and_nothing_stays(
     lab.write("a", "before")
     lab.part("0", ROWS)
     others = Others(lab)
-    lab.engine.fs = FullForSegments()
+
+    def refuse(operation: str, path: Path) -> None:
+        if operation == "write" and ".segment" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    lab.engine.fs = QuickDisk(refuse)
 
     def write() -> None:
         others.append("a", "behind")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.log.harness import Lab
-from tests.storage.support import FullDisk
+from tests.support.disk import FullDisk
 from topics.log.seal import sealer as sealing
-from topics.log.seal.sealer import HotRuns, Sealer, SegmentPlan, _deleted_since
+from topics.log.seal.sealer import HotRuns, SegmentPlan, _deleted_since
 
 
 def fill(lab: Lab, runs: int) -> None:
@@ -18,25 +17,8 @@ def fill(lab: Lab, runs: int) -> None:
         lab.write("t", *range(4 * at, 4 * at + 4))
 
 
-def sealed(lab: Lab) -> int:
-    return sum(run.sealed is not None for run in lab.engine.require("t").runs)
-
-
 def seqs(lab: Lab) -> int:
     return lab.engine.read(lab.engine.require("t"), 0, 1000, 1 << 20).count
-
-
-def test_a_backlog_is_sealed_in_several_passes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "PASS_BYTES", 1)
-    fill(lab, 3)
-    lab.checkpoint()
-    assert (sealed(lab), lab.checkpointer.sealer.is_behind) == (1, True)
-    lab.checkpoint()
-    lab.checkpoint()
-    assert (sealed(lab), lab.checkpointer.sealer.is_behind) == (3, False)
-    assert seqs(lab) == 12
-    lab.restart()
-    assert seqs(lab) == 12
 
 
 @pytest.mark.parametrize(
@@ -53,27 +35,6 @@ def test_runs_share_files_only_when_there_are_many(
     assert seqs(lab) == 4 * runs
     lab.restart()
     assert seqs(lab) == 4 * runs
-
-
-def test_runs_of_a_file_that_was_not_written_are_planned_again(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(lab, 2)
-    plan = lab.checkpointer.sealer.plan()
-    assert [len(file.sealings) for file in plan] == [1, 1]
-    assert lab.checkpointer.sealer.plan() == []  # frozen: nobody plans them twice
-    lab.checkpointer.sealer.abandon(plan)
-
-    def refuse(self: Sealer, file: SegmentPlan) -> None:
-        raise OSError(28, "no space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Sealer, "write", refuse)
-        with pytest.raises(OSError, match="no space"):
-            lab.checkpoint()
-    lab.checkpoint()
-    assert sealed(lab) == 2
-    assert seqs(lab) == 8
 
 
 def test_a_run_that_did_not_fit_on_the_disk_grows_while_the_error_is_known(
@@ -105,28 +66,6 @@ def test_many_runs_are_planned_and_adopted_in_steps(lab: Lab, monkeypatch: pytes
     lab.checkpoint()
     lab.restart()
     assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
-
-
-@pytest.mark.parametrize("when", ["before it is written", "before it is taken over"])
-def test_a_run_that_is_emptied_in_the_middle_of_a_pass(lab: Lab, when: str) -> None:
-    fill(lab, 2)
-    sealer = lab.checkpointer.sealer
-    plan = sealer.plan()
-    for file in plan:
-        if when == "before it is written":
-            lab.delete("t", before=1000)
-        sealer.write(file)
-        if when == "before it is taken over":
-            lab.delete("t", before=1000)
-        sealer.adopt(file)
-    assert seqs(lab) == 0
-    if when == "before it is written":
-        assert not lab.segment_files(), "there was nothing to write"
-    # A backup copies what is known to be there, and calls missing what is not.
-    assert all(Path(lab.engine.store.path(number)).exists() for number in lab.engine.store.users)
-    lab.checkpoint()
-    lab.restart()
-    assert (seqs(lab), lab.topic("t").head) == (0, 8)
 
 
 def test_what_is_deleted_while_a_file_is_written_is_noted(lab: Lab) -> None:

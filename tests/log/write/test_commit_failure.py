@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.log.harness import Lab, QuickDisk, UnsyncedFile
+from tests.log.harness import Lab
 from tests.support.appending import append
+from tests.support.disk import QuickDisk
 from topics.core.errors import ApiError
 from topics.log.lifecycle import drop_topic
-from topics.storage.filesystem import File
-
-
-class FailingFile(UnsyncedFile):
-    __slots__ = ("disk",)
-    disk: FailingDisk
-
-    def write(self, buffers: Any, position: int) -> int:
-        self.disk.check("write")
-        return super().write(buffers, position)
-
-    def sync(self) -> None:
-        self.disk.check("sync")
+from topics.storage.filesystem import Buffer, File
 
 
 class FailingDisk(QuickDisk):
+    """Changes of files that it creates may fail."""
+
     failing: str | None = None
 
-    def check(self, operation: str) -> None:
+    def open(self, path: str) -> File:
+        return QuickDisk().open(path)
+
+    def before(self, operation: str, path: Path, buffers: Sequence[Buffer] = (), position: int = 0) -> None:
         if operation == self.failing:
             raise OSError(errno.EIO, "the disk refuses")
-
-    def create(self, path: str) -> File:
-        file = FailingFile(super().create(path).fileno(), path)
-        file.disk = self
-        return file
 
 
 @pytest.fixture

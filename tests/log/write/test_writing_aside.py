@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.log.write.test_commit_loop import append, driven, put
+from tests.support.disk import HookedDisk
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
 from topics.log.engine import Engine
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import GroupWrite
-from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import FrameDraft, Kind
 
 FSYNC = TopicConfig(durability="fsync", durable=True)
@@ -31,34 +31,21 @@ class Gate:
         self.opened.set()
         self.writes = 0
         self.broken = False
+        # Syncs fail as soon as this is set.
+        self.failing_sync: Event | None = None
 
-    def pass_through(self) -> None:
+    def before(self, operation: str, path: Path) -> None:
+        if path.suffix != ".journal":
+            return
+        if operation == "sync" and self.failing_sync is not None:
+            self.failing_sync.wait(10)
+            raise OSError(errno.EIO, "the disk refuses")
+        if operation != "write":
+            return
         self.writes += 1
         self.opened.wait(10)
         if self.broken:
             raise OSError(errno.EIO, "the disk refuses")
-
-
-class GatedFile(File):
-    __slots__ = ("gate",)
-    gate: Gate
-
-    def write(self, buffers: Any, position: int) -> int:
-        self.gate.pass_through()
-        return super().write(buffers, position)
-
-
-class GatedDisk(Filesystem):
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def create(self, path: str) -> File:
-        file = super().create(path)
-        if not path.endswith(".journal"):
-            return file
-        gated = GatedFile(file.fileno(), path)
-        gated.gate = self._gate
-        return gated
 
 
 def gated(path: Path, scenario: Callable[[Engine, CommitLoop, Gate], Awaitable[None]]) -> None:
@@ -75,7 +62,7 @@ def gated(path: Path, scenario: Callable[[Engine, CommitLoop, Gate], Awaitable[N
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GroupWrite, "wait", open_and_wait)
-        driven(path, run, kernel=False, fs=GatedDisk(gate), aside=True)
+        driven(path, run, kernel=False, fs=HookedDisk(gate.before), aside=True)
 
 
 async def under_way(engine: Engine, gate: Gate, name: str = "t") -> asyncio.Future[Any]:
@@ -174,17 +161,11 @@ def test_a_refused_write_is_final(tmp_path: Path) -> None:
     gated(tmp_path, scenario)
 
 
-def test_a_failed_sync_takes_it_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_takes_it_along(tmp_path: Path) -> None:
     async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         await put(engine, "t", FSYNC)
         await append(engine, "u")
-        synced = Event()
-
-        def refuse(self: File) -> None:
-            synced.wait(10)
-            raise OSError(errno.EIO, "the disk refuses")
-
-        monkeypatch.setattr(GatedFile, "sync", refuse)
+        gate.failing_sync = synced = Event()
         writes = gate.writes
         doomed = append(engine, "t")
         await turns_until(lambda: gate.writes > writes and not engine.queue.is_writing)
