@@ -172,12 +172,8 @@ def _ends(
     found: dict[str, tuple[StreamOffset, StreamOffset]] = {}
     for one in ranges:
         if one.topic in views and views[one.topic].epoch == one.epoch:
-            start = one.start.seq if one.start.epoch == one.epoch else ORIGIN
-            low, high = found.get(
-                one.topic, (StreamOffset(start, one.epoch), StreamOffset(one.to_seq, one.epoch))
-            )
-            found[one.topic] = (
-                StreamOffset(min(start, low.seq), one.epoch),
-                StreamOffset(max(one.to_seq, high.seq), one.epoch),
-            )
+            start = StreamOffset(one.start.seq if one.start.epoch == one.epoch else ORIGIN, one.epoch)
+            end = StreamOffset(one.to_seq, one.epoch)
+            low, high = found.get(one.topic, (start, end))
+            found[one.topic] = min(start, low), max(end, high)
     return found

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 
 from pyspark_topics.client import PATIENCE_S, Client
-from pyspark_topics.errors import OptionError
+from pyspark_topics.errors import OptionError, did_you_mean
 from pyspark_topics.offsets import Bound, parse_bound
 from pyspark_topics.servers import Servers, TopicsClient
 from topics.core.names import is_topic_name
@@ -104,9 +103,7 @@ class _OptionReader:
 
 
 def _unknown(key: str, allowed: tuple[str, ...], verb: str) -> str:
-    close = get_close_matches(key, [name.lower() for name in allowed], 1)
-    names = {name.lower(): name for name in allowed}
-    hint = f', did you mean "{names[close[0]]}"' if close else ""
+    hint = did_you_mean(key, allowed)
     return f'topics has no option "{key}" for a {verb}{hint}; it knows: {", ".join(allowed)}'
 
 

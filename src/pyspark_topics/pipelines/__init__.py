@@ -1,6 +1,6 @@
 """Pipelines: everything bulk that happens to records, declared in a file and run on Spark.
 
-    declaration (TOML or Python) → runner: a thread each, one Spark session → progress → terminal
+    declaration (TOML or Python) → runner: a thread each, one Spark session → progress
 
     archive   topics → lake            exactly once by seq range, gaps beside it
     replay    lake → topic             by seq or time, at a given rate

@@ -33,7 +33,7 @@ from pyspark_topics.pipelines.context import Check, Context, Mistakes, Outcome, 
 from pyspark_topics.pipelines.delta_table import Location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
-from pyspark_topics.pipelines.terminal import table_lines
+from pyspark_topics.pipelines.progress import table_lines
 from pyspark_topics.rows import ReadSchema
 from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import on_executors

@@ -174,7 +174,6 @@ class TableSpec:
     columns: Schema
     refuse_other: Callable[[DeltaTable], None]
     partition_by: tuple[str, ...] = ()
-    properties: tuple[tuple[str, str], ...] = ()
 
     def found(self) -> DeltaTable | None:
         try:
@@ -198,7 +197,7 @@ class TableSpec:
 
     def made(self) -> DeltaTable:
         try:
-            table = make_table(self.where, self.columns, self.partition_by, dict(self.properties))
+            table = make_table(self.where, self.columns, self.partition_by, MARK)
         except Exception as error:
             found = self.found()  # which another writer may have made meanwhile
             if found is None:

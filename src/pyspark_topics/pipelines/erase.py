@@ -10,8 +10,7 @@ wrote meanwhile are listed before and removed after.
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -29,8 +28,8 @@ from pyspark_topics.pipelines.context import Check, Context, Mistakes, Outcome, 
 from pyspark_topics.pipelines.delta_table import Location, location
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
+from pyspark_topics.pipelines.progress import table_lines
 from pyspark_topics.pipelines.table_schema import DAY, RESERVED, Layout
-from pyspark_topics.pipelines.terminal import table_lines
 from pyspark_topics.servers import TopicsClient
 from pyspark_topics.session import on_executors
 from topics.client import Refused
@@ -162,9 +161,9 @@ def _others(where: Location, name: str, tagged: Tagged) -> Iterator[pa.RecordBat
 class LogErasure:
     """The log's part: deleted in every topic it may be in, then purged from the server's disk."""
 
+    settings: "Erase"
+    context: Context
     client: TopicsClient
-    tag: str
-    stop: threading.Event
     # Topics that are meant, whether they are still there or not.
     scope: frozenset[str] = frozenset()
     deleted: dict[str, int] = field(default_factory=dict)
@@ -172,15 +171,12 @@ class LogErasure:
     tagless: list[str] = field(default_factory=list)
     keeps_arriving: bool = False
 
-    def choose(self, topics: Iterable[str], pattern: str | None) -> list[str]:
+    def choose(self) -> list[str]:
         """Return the chosen topics that exist: the named ones, or all, and those that routers copy to."""
         known = set(self.client.topic_names())
-        if pattern is not None:
-            chosen = {name for name in known if re.fullmatch(pattern, name)}
-        else:
-            chosen = set(topics) or set(known)
+        pattern = ".*" if self.settings.pattern is None else self.settings.pattern
+        reached = set(self.settings.topics) or {name for name in known if re.fullmatch(pattern, name)}
         routers = list(self.client.routers())
-        reached = set(chosen)
         while found := {one["dest"] for one in routers if one["source"] in reached} - reached:
             reached |= found
         self.scope = frozenset(reached)
@@ -191,40 +187,36 @@ class LogErasure:
         ]
         return sorted(reached & known)
 
-    def delete(self, topics: list[str], say: Callable[[int], None]) -> None:
-        """Until there is nothing left to delete."""
+    def delete(self, topics: list[str]) -> None:
+        """Delete until nothing is left to delete."""
         self.deleted = dict.fromkeys(topics, 0)
         for _ in range(MAX_ROUNDS):
-            found = 0
+            before = sum(self.deleted.values())
             for topic in topics:
-                count = self._delete(topic)
+                try:
+                    count: int = self.client.delete_tagged(topic, self.settings.tag)["deleted"]
+                except Refused as refusal:
+                    if refusal.code != "topic_not_found":
+                        raise
+                    continue  # gone meanwhile, and everything in it
                 if count:
-                    say(count)
-                found += count
-            if not found:
+                    self.deleted[topic] += count
+                    self.context.progress.advance(count)
+            if sum(self.deleted.values()) == before:
                 return
         self.keeps_arriving = True
 
-    def _delete(self, topic: str) -> int:
-        try:
-            count: int = self.client.delete_tagged(topic, self.tag)["deleted"]
-        except Refused as refusal:
-            if refusal.code != "topic_not_found":
-                raise
-            return 0  # gone meanwhile, and everything in it
-        self.deleted[topic] += count
-        return count
-
-    def purge(self, topics: list[str], say: Callable[[str], None]) -> dict[str, Any]:
+    def purge(self, topics: list[str]) -> dict[str, Any]:
         """Returns once the disk holds none of it; readers that have files open are waited for."""
         for _ in range(MAX_PURGES):
             state = self.client.start_purge(topics)
             try:
                 while state["state"] not in ("done", "failed"):
-                    if self.stop.wait(POLL_S):
+                    if self.context.stop.wait(POLL_S):
                         raise PipelineFailed("stopped before the purge was done: run this again")
                     held = state["files_held"]
-                    say(f"readers or backups hold {held} files" if held else f"purging: {state['phase']}")
+                    note = f"readers or backups hold {held} files" if held else f"purging: {state['phase']}"
+                    self.context.progress.say("running", note)
                     state = self.client.purge(state["purge"])
             except Refused as refusal:
                 if refusal.code != "not_found":
@@ -269,14 +261,14 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
             location(table, context.storage).refuse_unsafe()
         lakes = [Lake.existing(table, context.storage) for table in self.tables]
         with context.server.client() as client:
-            log = LogErasure(client, self.tag, context.stop)
-            topics = log.choose(self.topics, self.pattern)
+            log = LogErasure(self, context, client)
+            topics = log.choose()
             missing = [name for name in self.topics if name not in topics]
             if missing and not lakes:  # one that is gone from the server may still be in a table
                 raise PipelineFailed(f'there is no topic "{missing[0]}"')
             context.progress.say("running", "deleting")
-            log.delete(topics, context.progress.advance)
-            purge = log.purge(topics, lambda note: context.progress.say("running", note))
+            log.delete(topics)
+            purge = log.purge(topics)
             starts = _starts(client, topics)
             context.progress.say("running", "rewriting tables")
             erased = [self._erase_table(context, lake, starts, log) for lake in lakes]

@@ -30,7 +30,6 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets, StreamOffset
 from pyspark_topics.pipelines.delta_table import (
-    MARK,
     Collision,
     Commits,
     Location,
@@ -57,7 +56,6 @@ _ALL_GAPS = "select topic, epoch, gap_from, gap_to, reason from gaps order by to
 _GAPS_KEY = "topicsGaps"
 _GAPS_UP_TO = "topics/gaps"
 _REWRITES = "topics/rewrites"
-_MARKS = tuple(MARK.items())
 # Writers of one table meet here only for a moment.
 _NOTING_ATTEMPTS = 20
 # Commits without gaps are noted from time to time, so that few have to be looked through again.
@@ -81,18 +79,16 @@ class Lake:
         path: str,
         storage: Mapping[str, str] | None = None,
         columns: ArchiveColumns | None = None,
-        *,
-        probe: bool = False,
     ) -> None:
-        """`columns` are those that a writer wants; a table that is there is otherwise taken as it is."""
+        """`columns` are those that a writer wants; without them, an existing table is taken as it is."""
         self.location = location(path, storage)
         self.path = self.location.uri
         self._gaps_location = self.location.beside("_gaps")
         gaps = Schema.from_arrow(GAPS)
         self.records, self.is_new, self._gaps_made = opened(
             _records_spec(self.location, columns),
-            TableSpec(self._gaps_location, gaps, partial(refuse_other_table, wanted=gaps), properties=_MARKS),
-            self.location.refuse_unsafe if probe else lambda: None,
+            TableSpec(self._gaps_location, gaps, partial(refuse_other_table, wanted=gaps)),
+            self.location.refuse_unsafe if columns is not None else lambda: None,
         )
         self._commits = Commits(self.location, self.records)
         if columns is not None:
@@ -113,7 +109,7 @@ class Lake:
         cls, path: str, storage: Mapping[str, str] | None = None, columns: ArchiveColumns | None = None
     ) -> Self:
         """Made if there is none, and refused where writers could overwrite each other."""
-        return cls(path, storage, columns or ArchiveColumns(), probe=True)
+        return cls(path, storage, columns or ArchiveColumns())
 
     @property
     def gaps_table(self) -> DeltaTable:
@@ -289,7 +285,7 @@ def _records_spec(where: Location, columns: ArchiveColumns | None) -> TableSpec:
 
     made_with = columns or ArchiveColumns()
     schema = Schema.from_arrow(made_with.schema)
-    return TableSpec(where, schema, refuse_other, made_with.partition_by, _MARKS)
+    return TableSpec(where, schema, refuse_other, made_with.partition_by)
 
 
 def is_archived(where: Location, topic: str) -> bool:

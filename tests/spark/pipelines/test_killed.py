@@ -29,7 +29,7 @@ from pyspark_topics.options import ServerOptions
 from pyspark_topics.pipelines.declaration import read_declaration
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.pipelines.state import state_path
-from pyspark_topics.pipelines.terminal import Lines
+from pyspark_topics.pipelines.progress import Lines
 from pyspark_topics.session import SharedSession
 
 path, url = sys.argv[1:]

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines import Load
-from pyspark_topics.pipelines.load_notes import Loaded
+from pyspark_topics.pipelines.load import Loaded, refuse_strangers
 from pyspark_topics.pipelines.state import claim_state
 from tests.spark.pipelines.running import Pipelines, killed_at
 from tests.spark.server import Server
@@ -383,3 +384,17 @@ def test_mistakes_are_explained(topic: str, pipelines: Pipelines, tmp_path: Path
     assert "say which it is" in pipelines.failure(Load(files=[str(tmp_path / "a.txt")], into=topic))
     (pipelines.state / "it" / "set-000000.json").write_text("{")
     assert "cannot be read" in pipelines.failure(Load(files=[str(tmp_path / "a.txt")], into=topic))
+
+
+def test_what_is_no_file_of_a_load_is_neither_skipped_nor_taken_again(tmp_path: Path) -> None:
+    there, elsewhere = tmp_path / "a.json", tmp_path / "below" / "a.json"
+    elsewhere.parent.mkdir()
+    for path in (there, elsewhere):
+        path.write_text("1\n")
+    loads = {"it": Load(files=[str(tmp_path / "*.json")], into="t")}
+    refuse_strangers(loads, tmp_path, {"--skip": (str(there),), "--again": ()})
+    for path in (elsewhere, tmp_path / "misspelled.json"):
+        with pytest.raises(PipelineFailed, match=f"--skip names {path}, which is no file of it"):
+            refuse_strangers(loads, tmp_path, {"--skip": (str(path),)})
+    with pytest.raises(PipelineFailed, match="no file of a load, and none is run"):
+        refuse_strangers({}, tmp_path, {"--again": (str(there),)})

@@ -18,7 +18,7 @@ from pyspark_topics.offsets import StreamOffset
 from pyspark_topics.pipelines import object_store
 from pyspark_topics.pipelines.delta_table import MARK, Location, location, make_table
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.load_notes import Loaded
+from pyspark_topics.pipelines.load import Loaded
 from pyspark_topics.pipelines.object_store import ObjectStore
 from pyspark_topics.pipelines.parquet import TableRange, read_file, write_files
 from pyspark_topics.pipelines.state import SteppedJob, state_path
