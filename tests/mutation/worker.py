@@ -167,6 +167,8 @@ class Loop:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         named = {item.nodeid: item for item in session.items}
+        # Frozen objects are not listed.
+        gc.unfreeze()
         gc.collect()
         live = live_functions()
         # Tests that collect garbage need not look at objects of the parent.
