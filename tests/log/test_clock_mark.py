@@ -8,7 +8,7 @@ import pytest
 
 from tests.log.harness import Lab, gap
 from tests.support.damage import cut
-from topics.log.clock import AHEAD_MS, ClockMark
+from topics.log.clock import AHEAD_MS
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import Kind
 
@@ -77,15 +77,6 @@ def test_the_line_does_not_fall_because_the_last_that_aged_are_lost_as_well(lab:
         lab.restart()
 
 
-def test_the_clock_goes_on_from_the_mark_after_a_power_loss(lab: Lab) -> None:
-    lab.clock.advance(TTL_MS + 1)
-    lab.diff("t")
-    shown = lab.engine.now()
-    lab.clock.advance(-5000)
-    lose_power(lab, synced=lab.engine.journal.position)
-    assert lab.engine.now() == shown + AHEAD_MS
-
-
 def test_what_a_restart_lets_go_has_its_mark_too(lab: Lab) -> None:
     lab.clock.advance(TTL_MS + 1)
     # Only the page knows how late it is.
@@ -131,18 +122,6 @@ def test_marks_are_renewed_ahead_of_need_while_records_go(lab: Lab) -> None:
     engine.clock_mark.extend(engine.now())
     engine.queue.sync_now()
     assert marks(lab) == 2, "nothing has gone for long"
-
-
-@pytest.mark.parametrize(
-    ("after_ms", "is_renewed"),
-    [(AHEAD_MS // 2, False), (AHEAD_MS // 2 + 1, True), (AHEAD_MS - 1, True), (AHEAD_MS, False)],
-)
-def test_a_mark_is_renewed_in_its_second_half(after_ms: int, is_renewed: bool) -> None:
-    mark, asked = ClockMark(), list[int]()
-    mark.start(lambda ms: True, lambda ms, done: asked.append(ms))
-    mark.cover(5000)
-    mark.extend(5000 + after_ms)
-    assert asked == [5000 + after_ms + AHEAD_MS] * is_renewed
 
 
 def test_a_disk_that_takes_no_mark_ends_writing_and_keeps_nothing_too_long(lab: Lab) -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from tests.log.harness import Lab, gap, records
 from tests.log.test_clock_mark import lose_power
-from topics.log.clock import AHEAD_MS, TOLD_FROM_MS, WAITED_FOR_MS
+from topics.log.clock import AHEAD_MS, TOLD_FROM_MS
 from topics.log.write.operation import CallbackOp
-from topics.storage.frame import Kind
 
 DAY_MS = 86_400_000
 TEN_DAYS_MS = 10 * DAY_MS
@@ -40,10 +39,6 @@ def configure(lab: Lab, **config: int) -> None:
 
 def times(lab: Lab, name: str) -> list[int]:
     return [record["$ts"] for record in records(lab.diff(name))]
-
-
-def set_backs(lab: Lab) -> int:
-    return sum(frame.kind == Kind.CLOCK_SET_BACK for frame in lab.frames())
 
 
 @pytest.mark.parametrize("how", ENDINGS)
@@ -130,35 +125,6 @@ def test_windows_of_keys_do_not_wait_for_the_clock_to_come_again(lab: Lab, how: 
         assert not lab.write("t", "again", key=key).deduped
 
 
-def test_a_window_that_was_closed_at_a_later_time_is_open_for_new_keys(lab: Lab) -> None:
-    configure(lab, idempotency_window_ms=TTL_MS)
-    lab.clock.step(TEN_DAYS_MS)
-    lab.write("t", 1, key="over")
-    lab.clock.advance(10)
-    configure(lab, idempotency_window_ms=5)
-    lab.clock.step(-TEN_DAYS_MS)
-    configure(lab, idempotency_window_ms=TTL_MS)
-    assert not lab.write("t", 2, key="over").deduped
-    assert not lab.write("t", 3, key="new").deduped
-    lab.restart()
-    assert lab.write("t", 3, key="new").deduped
-    assert lab.write("t", 2, key="over").first_seq == 2
-
-
-@pytest.mark.parametrize("how", ["none", "stop", "kill"])
-def test_a_small_correction_is_waited_for(lab: Lab, how: str) -> None:
-    lab.write("t", 1)
-    shown = lab.engine.now()
-    lab.clock.step(-WAITED_FOR_MS)
-    end(lab, how)
-    lab.write("t", 2)
-    assert set_backs(lab) == 0
-    assert lab.engine.now() == shown
-    lab.clock.step(-1)
-    assert lab.engine.now() == lab.clock.now_ms()
-    assert set_backs(lab) == 1
-
-
 def test_what_waits_comes_before_the_time_that_goes_back(lab: Lab) -> None:
     """In the journal, too: a restore to a moment ends where that was over."""
     lab.clock.step(TEN_DAYS_MS)
@@ -167,17 +133,6 @@ def test_what_waits_comes_before_the_time_that_goes_back(lab: Lab) -> None:
     lab.clock.step(-TEN_DAYS_MS)
     assert engine.now() == shown
     engine.queue.flush()
-    assert engine.now() == lab.clock.now_ms()
-
-
-def test_a_disk_that_takes_no_mark_keeps_the_time_where_it_is(lab: Lab) -> None:
-    lab.clock.step(TEN_DAYS_MS)
-    configure(lab, ttl_ms=TTL_MS)
-    engine = lab.engine
-    lab.clock.step(-TEN_DAYS_MS)
-    note, engine.queue.note_synced = engine.queue.note_synced, lambda _: False  # type: ignore[method-assign]
-    assert engine.now() == lab.clock.now_ms() + TEN_DAYS_MS
-    engine.queue.note_synced = note  # type: ignore[method-assign]
     assert engine.now() == lab.clock.now_ms()
 
 

@@ -25,15 +25,6 @@ def test_a_closed_journal_file_ends_with_the_heads_of_what_was_written_in_it(lab
     assert lab.gaps("b") == [(1, 1, "cap")]
 
 
-def test_a_journal_file_is_closed_when_it_is_full(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.write("t", 1)
-    size = lab.engine.journal.current_bytes
-    for limit, files in ((size + 1, 1), (size, 2)):
-        monkeypatch.setattr("topics.log.engine.ROTATE_BYTES", limit)
-        lab.engine.rotate_if_full()
-        assert len(lab.journal_files()) == files
-
-
 @pytest.mark.parametrize(
     ("moved", "is_mixed", "are_noted"),
     [
@@ -69,18 +60,6 @@ def test_a_start_that_cannot_be_finished_yet_takes_no_writes(lab: Lab) -> None:
     lab.engine.queue.note_full()
     lab.engine.resume_writes()
     assert lab.engine.writes_off is None
-
-
-def test_no_mark_is_asked_for_where_not_even_removals_find_room(lab: Lab) -> None:
-    asked: list[int] = []
-    lab.engine.queue.note_full()
-    lab.engine.queue.refusals.is_stuck = True
-    lab.engine._submit_mark(1, lambda: asked.append(1))
-    assert not lab.engine.queue.waiting
-    lab.engine.queue.refusals.try_again()
-    lab.engine._submit_mark(1, lambda: asked.append(2))
-    lab.engine.queue.sync_now()
-    assert asked == [2]
 
 
 def test_a_clean_end_survives_a_power_loss_and_another_does_not(lab: Lab) -> None:

@@ -11,7 +11,7 @@ from tests.log.harness import Lab
 from topics.core.config import DEFAULT_CONFIG
 from topics.log import lives as module
 from topics.log.lifecycle import create_topic, drop_topic
-from topics.log.lives import FormerNames
+from topics.log.lives import Lives
 from topics.storage import Kind
 
 
@@ -98,19 +98,16 @@ def test_beyond_the_bound_every_new_topic_counts_as_later(lab: Lab, monkeypatch:
     assert later(lab) == ["a", "e", "f"]
 
 
-def test_names_are_kept_in_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RECENT", 7)
+def test_names_are_kept_in_eight_bytes_each() -> None:
     chance = random.Random(3)
-    names, known = FormerNames(), set()
+    lives, known = Lives(dict), set()
     for _ in range(500):
         name = f"topic-{chance.randrange(300)}"
-        assert (name in names) is (name in known)
-        names.add(name)
+        assert lives.is_first(name) is (name not in known)
+        lives.remember(name)
         known.add(name)
-        assert len(names) == len(known)
-        if chance.random() < 0.05:
-            packed = names.dump()
-            assert len(packed) == 8 * len(known)
-            names = FormerNames()
-            names.load(packed)
-    assert all(name in names for name in known)
+        state = lives.dump()
+        assert len(state.names) == 8 * len(known)
+        lives = Lives(dict)
+        lives.load(state)
+    assert not any(map(lives.is_first, known))

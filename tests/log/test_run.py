@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.log.harness import Lab, records
+from tests.log.harness import Lab
 from tests.support.appending import rows_of
 from topics.codec import StoredRows
 from topics.log.run import _LARGE_ROWS, HotColumns, Run
@@ -39,32 +39,6 @@ def lab(lab: Lab) -> Lab:
     lab.write("t", LARGE)
     assert len(hot(lab).rows) > hot(lab).size, "there is room"
     return lab
-
-
-def contents(lab: Lab) -> list[object]:
-    return [record["data"] for record in records(lab.diff("t"))]
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        pytest.param([LARGE], id="as expected"),
-        pytest.param(["y"], id="less than expected"),
-        pytest.param([LARGE + LARGE, "y"], id="more than expected"),
-        pytest.param([LARGE * 3, LARGE, "y"], id="much more"),
-    ],
-)
-@pytest.mark.parametrize("sealed", [False, True])
-def test_rows_are_the_same_with_room_and_without(lab: Lab, later: list[str], sealed: bool) -> None:
-    for one in later:
-        lab.write("t", one)
-    expected = [LARGE] * 5 + later
-    assert contents(lab) == expected
-    if sealed:
-        lab.checkpoint(everything=True)
-        assert contents(lab) == expected
-    lab.restart()
-    assert contents(lab) == expected
 
 
 @pytest.mark.parametrize("deleted", [[], [2, 4]])
@@ -111,28 +85,6 @@ def test_plain_rows_tell_how_long_their_data_is(first: int, ts: int) -> None:
     assert [columns.size_between(index, index + 1) for index in range(3)] == [1, 5, 7]
     assert columns.size_of(np.array([0, 2])) == 8
     assert list(column_findings(columns.view())) == []
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param({"nodes": [None, "n"]}, id="a node"),
-        pytest.param({"metas": [b"{}", None]}, id="a meta"),
-    ],
-)
-def test_lengths_are_kept_from_the_first_record_on_that_is_not_plain(other: dict[str, list]) -> None:
-    columns = HotColumns(9)
-    columns.extend(rows_of(PLAIN, 9, 9))
-    columns.extend(rows_of([b"22", b"333"], 12, 12, **other))
-    columns.extend(rows_of(PLAIN, 14, 14))
-    lengths = [1, 5, 7, 2, 3, 1, 5, 7]
-    assert columns.data_lens is not None
-    assert list(columns.data_lens) == columns.view().data_lens.tolist() == lengths
-    metas = [0, 0, 0, 2 * ("metas" in other), 0, 0, 0, 0]
-    assert [columns.size_between(index, index + 1) for index in range(8)] == [
-        *map(sum, zip(lengths, metas, strict=True))
-    ]
-    assert columns.size_of(np.arange(8)) == sum(lengths) + sum(metas)
 
 
 texts = st.integers(0, 10**9).map(lambda number: b"%d" % number)
@@ -202,28 +154,6 @@ def test_room_is_made_for_what_follows_a_large_run(less: int, room: int) -> None
     hot = HotColumns(1)
     plain(hot, _LARGE_ROWS - less)
     assert hot.room_for_next == room
-
-
-@pytest.mark.parametrize("hops", [None, b"\0\1\2"])
-def test_the_beginning_of_columns_is_a_copy_of_its_records(hops: bytes | None) -> None:
-    hot = HotColumns(5)
-    hot.extend(rows_of([b"1", b"22", b"333"], 5, 1000, hops=hops))
-    short = HotColumns.beginning(hot.view(), 2)
-    assert bytes(short.rows) == bytes(hot.rows)[: hot.ends[1]]
-    assert (short.hops is None) is (hops is None)
-    assert bytes(short.hops or b"") == (hops or b"")[:2]
-
-
-def test_what_is_taken_back_takes_its_time_along() -> None:
-    hot = HotColumns(1)
-    for ts in (1000, 2000, 3000):
-        plain(hot, 1, ts)
-    hot.truncate(1)
-    assert hot.view().ts.tolist() == [1000]
-    plain(hot, 1)
-    assert hot.view().ts.tolist() == [1000, 1000]
-    plain(hot, 1, 2000)
-    assert hot.view().ts.tolist() == [1000, 1000, 2000]
 
 
 def test_a_run_depends_on_the_first_of_its_frames() -> None:

@@ -63,12 +63,6 @@ def test_seqs_are_grouped_by_the_run_that_holds_them(topic: Topic, seqs: list[in
     ]
 
 
-def test_seqs_without_a_run_or_a_live_record_in_it_are_left_out(lab: Lab, topic: Topic) -> None:
-    topic.remove_run(topic.runs[1])
-    lab.delete("t", before=5)
-    assert [list(inside) for _, inside in topic.runs.by_run([0, 2, 5, 6, 9, 10, 11, 99])] == [[9, 10]]
-
-
 @pytest.mark.parametrize("ephemeral", [False, True])
 @pytest.mark.parametrize("by", ["records", "bytes"])
 def test_a_run_is_full_when_it_has_what_fits(lab: Lab, ephemeral: bool, by: str) -> None:
@@ -108,16 +102,6 @@ def test_what_is_taken_back_leaves_no_trace(lab: Lab, topic: Topic) -> None:
     assert after == before
     assert sums_are_right(topic)
     assert lab.write("t", "next").first_seq == 11
-
-
-def test_what_is_taken_back_leaves_the_record_in_front_of_it(topic: Topic) -> None:
-    for _ in range(3):
-        assign(topic, 1)
-    topic.publish(3, 3, T0)
-    assert (topic.runs[-1].base, topic.head) == (13, 13)
-    assign(topic, 2)
-    topic.take_back_all()
-    assert (topic.runs[-1].base, topic.runs[-1].count, topic.runs.run_at(13)) == (13, 1, topic.runs[-1])
 
 
 def test_the_first_live_seq_of_a_run_whose_marks_are_in_its_file(lab: Lab, topic: Topic) -> None:
@@ -189,16 +173,3 @@ def test_what_is_captured_can_be_restored(lab: Lab, topic: Topic, sealed: bool) 
     # Deletions of records that no segment has are told beside the runs.
     assert np.frombuffer(state.unsealed_dead, np.int64).tolist() == ([] if sealed else [6])
     assert (other.head, other.floor, other.reserved) == (topic.head, topic.floor, topic.reserved)
-
-
-def test_listeners_may_leave_while_they_are_woken(topic: Topic) -> None:
-    woken: list[int] = []
-
-    def once() -> None:
-        woken.append(1)
-        topic.listeners.remove(once)
-
-    topic.listeners += [once, lambda: woken.append(2)]
-    topic.wake()
-    topic.wake()
-    assert woken == [1, 2, 2]

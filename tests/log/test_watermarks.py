@@ -104,25 +104,6 @@ def test_a_rewind_forgets_everything_above(marks: Watermarks) -> None:
     assert list(marks.ledger.ranges()) == [(1, 6, ledger.DELETED)]
 
 
-def test_a_rewind_takes_every_line_down_and_keeps_what_begins_at_the_new_head(marks: Watermarks) -> None:
-    for kind in (ledger.CAP, ledger.TTL, ledger.TRIM, ledger.LOST):
-        marks.raise_line(kind, 9)
-    marks.note_hole(6, 8, ledger.LOST, interior=True)
-    marks.rewind(6)
-    assert (marks.cap_hi, marks.ttl_hi, marks.trim_hi, marks.lost_hi) == (6, 6, 6, 6)
-    assert [(hole.first, hole.last) for hole in marks.holes] == [(6, 6)]
-
-
-def test_a_rewind_forgets_when_seqs_above_it_went(marks: Watermarks) -> None:
-    marks.note_gone(3, 9, 100, 200)
-    marks.rewind(6)
-    other = Watermarks(8, 1, set())
-    other.note_gone(3, 6, 100, 200)
-    assert marks.gone_times is not None
-    assert other.gone_times is not None
-    assert marks.gone_times.pack() == other.gone_times.pack()
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -144,15 +125,6 @@ def test_seqs_and_times_that_were_given_out_are_not_given_out_again(marks: Water
     marks.skip_to(12, 500)
     marks.skip_to(11, 400)
     assert (marks.assigned, marks.last_ts) == (12, 500)
-
-
-def test_when_seqs_went_is_remembered_from_the_first_of_them_on(marks: Watermarks) -> None:
-    marks.note_gone(3, 2, 100, 100)
-    assert marks.gone_times is None
-    marks.note_gone(3, 3, 100, 100)
-    marks.note_gone(5, 6, 200, 200)
-    assert marks.gone_times is not None
-    assert (marks.gone_times.between(3, 3), marks.gone_times.between(5, 5)) == ((100, 100), (200, 200))
 
 
 def test_a_hole_is_captured_with_its_hops_only_if_routers_brought_it(marks: Watermarks) -> None:

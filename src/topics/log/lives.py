@@ -7,21 +7,18 @@ not: its readers get a longer id, and nothing else changes.
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from topics.log.extension import Extension
 from topics.log.topic import Topic
-from topics.storage import U64
 
 # Digests that are kept: 8 MB, in memory and in every snapshot. Beyond that every new topic counts as later.
 MAX_NAMES = 1_000_000
-# So many wait beside the others before they are put in order, which takes as long as copying all of them.
-_RECENT = 4096
 
 
 class LivesState(msgspec.Struct, array_like=True, gc=False):
@@ -39,47 +36,6 @@ def _digest(name: str) -> int:
     return xxh3_64_intdigest(name.encode())
 
 
-class FormerNames:
-    """Digests of the names that topics had which are gone; the memory of each takes eight bytes."""
-
-    def __init__(self) -> None:
-        self._sorted: U64 = np.empty(0, np.uint64)
-        self._recent: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._sorted) + len(self._recent)
-
-    def __contains__(self, name: str) -> bool:
-        return self._has(_digest(name))
-
-    def _has(self, digest: int) -> bool:
-        if digest in self._recent:
-            return True
-        at = int(np.searchsorted(self._sorted, np.uint64(digest)))
-        return at < len(self._sorted) and int(self._sorted[at]) == digest
-
-    def add(self, name: str) -> None:
-        digest = _digest(name)
-        if not self._has(digest):
-            self._recent.add(digest)
-            if len(self._recent) >= _RECENT:
-                self._put_in_order()
-
-    def _put_in_order(self) -> None:
-        if not self._recent:
-            return
-        recent = np.array(sorted(self._recent), np.uint64)
-        self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted, recent), recent)
-        self._recent.clear()
-
-    def dump(self) -> bytes:
-        self._put_in_order()
-        return self._sorted.tobytes()
-
-    def load(self, packed: bytes) -> None:
-        self._sorted = np.frombuffer(packed, np.uint64)
-
-
 class Lives(Extension):
     """What the log remembers of names whose topics are gone."""
 
@@ -89,7 +45,8 @@ class Lives(Extension):
     def __init__(self, topics: Callable[[], Mapping[int, Topic]]) -> None:
         """`topics` returns all topics by their ids."""
         self._topics = topics
-        self._names = FormerNames()
+        # Digests of the names of topics that are gone, ascending.
+        self._names = array("Q")
         # Ids of topics that are in one, and the same as the last snapshot had it, if it is still true.
         self._later: set[int] = set()
         self._packed: bytes | None = None
@@ -99,12 +56,18 @@ class Lives(Extension):
 
     def is_first(self, name: str) -> bool:
         """Whether a topic made now would be the first of that name, as far as is remembered."""
-        return not self.all_later and name not in self._names
+        digest = _digest(name)
+        at = bisect_left(self._names, digest)
+        return not self.all_later and self._names[at : at + 1] != array("Q", [digest])
 
     def remember(self, name: str) -> None:
+        digest = _digest(name)
+        at = bisect_left(self._names, digest)
+        if self._names[at : at + 1] == array("Q", [digest]):
+            return
         if len(self._names) < MAX_NAMES:
-            self._names.add(name)
-        elif name not in self._names:
+            self._names.insert(at, digest)
+        else:
             self.all_later = True
 
     def begin_anew(self) -> None:
@@ -134,12 +97,12 @@ class Lives(Extension):
             return None
         if self._packed is None:
             self._packed = array("Q", sorted(self._later)).tobytes()
-        return LivesState(self._packed, self._names.dump(), self.all_later)
+        return LivesState(self._packed, self._names.tobytes(), self.all_later)
 
     def load(self, state: Any) -> None:
         known = _state.decode(msgspec.msgpack.encode(state))
         self._later = set(array("Q", known.later))
-        self._names.load(known.names)
+        self._names = array("Q", known.names)
         self.all_later = known.all_later
         for topic_id in self._later:
             self._topics()[topic_id].begin_later_life()

@@ -156,31 +156,6 @@ def test_holes_lie_in_the_account_as_they_come(lab: Lab, seed: int) -> None:
         assert buckets(lab, "a", count) == brute_buckets(lab, "a", count)
 
 
-def test_buckets_of_a_part_are_counted_from_what_lies_in_it(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(segment_max_events=4)
-    lab.write_each("a", 20)
-    lab.delete("a", seqs=[3, 4, 5, 8, 9, 12, 13, 20])
-    topic = lab.topic("a")
-    gone = {seq for first, last, _ in missing_ranges(topic) for seq in range(first, last + 1)}
-    for first in range(1, 21):
-        for last in range(first, 21):
-            for count in (1, 2, 3):
-                for one in at_once(bucket_steps(topic, count, first, last)):
-                    inside = set(range(one.first, one.last + 1))
-                    assert one.missing == [len(inside & gone), 0, 0, 0, 0]
-    # Runs that lie outside are passed without a pause.
-    assert sum(1 for _ in bucket_steps(topic, 1, 2, 3)) <= 2
-
-
-def test_a_hole_where_a_run_was_emptied_is_counted_once(lab: Lab) -> None:
-    lab.write_each("a", 5)
-    lab.delete("a", seqs=[5])
-    topic = lab.topic("a")
-    topic.note_hole(5, 5, ledger.LOST, interior=True)
-    for count in (1, 2, 3, 5):
-        assert buckets(lab, "a", count) == brute_buckets(lab, "a", count)
-
-
 def alternating(lab: Lab, count: int) -> None:
     """As many ranges as can be had from so many records."""
     lab.write("a", *({"data": 0, "tag": "xy"[seq % 2]} for seq in range(count)))

@@ -93,31 +93,6 @@ def test_the_last_records_are_those_that_a_reader_would_get_last(
     assert at_once(last_steps(topic, 0, **REQUESTS[asked])) == topic.head == 30
 
 
-@pytest.mark.parametrize("most", [3, 100])
-@pytest.mark.parametrize("asked", REQUESTS)
-@pytest.mark.parametrize("seed", range(4))
-def test_pages_of_a_choosy_reader_leave_nothing_out(
-    make_lab: Callable[..., Lab],
-    monkeypatch: pytest.MonkeyPatch,
-    seed: int,
-    asked: str,
-    most: int,
-) -> None:
-    request = REQUESTS[asked]
-    monkeypatch.setattr(paging, "MOST_EXAMINED", most)
-    lab, written = history(make_lab, seed)
-    topic = lab.topic("t")
-    found: list[int] = []
-    cursor = 0
-    while cursor < topic.head:
-        page = lab.engine.read(topic, cursor, 2, 1 << 20, **request)
-        assert page.next_from_seq > cursor
-        assert page.count <= 2
-        found += seqs(page)
-        cursor = page.next_from_seq
-    assert (found, cursor) == (wanted(lab, written, **request), topic.head)
-
-
 @pytest.fixture
 def opened(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which of three runs of four, each in a file of its own, were looked into."""
@@ -162,13 +137,6 @@ def test_runs_without_what_is_wanted_are_not_looked_into(
 ) -> None:
     at_once(last_steps(lab.topic("t"), 7, **request_))
     assert opened == expected
-
-
-def test_runs_that_are_passed_as_a_whole_or_are_gone_are_not_looked_into(lab: Lab, opened: list[int]) -> None:
-    lab.delete("t", before=7)
-    del opened[:]
-    assert at_once(last_steps(lab.topic("t"), 99)) == 6
-    assert opened == [5]
 
 
 @pytest.mark.parametrize(

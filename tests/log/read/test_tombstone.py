@@ -6,10 +6,8 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from msgspec import UNSET, UnsetType
 
 from tests.log.harness import Lab, gap, seqs
-from topics.core import NO_LIFE
 from topics.log.read.tombstone import Tombstone, _gap_reason, passed_over
 from topics.log.remove import ledger
 from topics.log.topic import Topic
@@ -52,49 +50,6 @@ def test_an_empty_topic_is_caught_up_and_only_age_is_announced(lab: Lab, fate: s
         assert gap(page) == (1, 7, "ttl")
     else:
         assert page.tombstone is None
-
-
-def test_a_tail_cursor_is_not_a_recreated_topic(lab: Lab) -> None:
-    lab.write_each("t", 40)
-    lab.drop("t")
-    lab.write_each("t", 12)
-    page = lab.diff("t", 12)
-    assert (page.rows, page.caught_up, page.tombstone) == (b"", True, None)
-    page = lab.diff("t", 40)
-    assert gap(page) == (1, 0, "recreated")
-    assert seqs(page) == list(range(1, 13))
-
-
-def test_a_cursor_above_an_empty_topic(lab: Lab) -> None:
-    lab.put("t")
-    page = lab.diff("t", 9)
-    assert gap(page) == (1, 0, "recreated")
-    assert page.tombstone is not None
-    assert page.tombstone.missed_estimate == 0
-    assert (page.next_from_seq, page.caught_up) == (0, True)
-
-
-def test_a_cursor_of_another_epoch(lab: Lab) -> None:
-    lab.write_each("t", 3)
-    first = lab.topic("t").id
-    lab.drop("t")
-    lab.write_each("t", 5)
-    second = lab.topic("t").id
-    assert second > first
-    assert lab.diff("t", 2, epoch=second).tombstone is None
-    page = lab.diff("t", 2, epoch=first)
-    assert gap(page) == (1, 0, "recreated")
-    assert seqs(page) == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize(("epoch", "previous"), [(7, 7), (NO_LIFE, UNSET), (None, UNSET)])
-def test_which_life_a_cursor_comes_from_is_told_if_it_is_known(
-    lab: Lab, epoch: int | None, previous: int | UnsetType
-) -> None:
-    lab.put("t")
-    tombstone = lab.diff("t", 9, epoch=epoch).tombstone
-    assert tombstone is not None
-    assert tombstone.previous_epoch == previous
 
 
 @pytest.mark.parametrize(

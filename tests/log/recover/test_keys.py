@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.log.harness import Lab
 from tests.support.appending import Appended, append, body_of
 from topics.log.write.idempotency import keys_kept_ms
-from topics.storage.frame import Kind
 
 WINDOW_MS = 1000
-KEPT = ["memory", "disk", "fsync"]
 
 
 def told(op: Appended) -> tuple[int, int, int, int]:
@@ -26,24 +21,6 @@ def told(op: Appended) -> tuple[int, int, int, int]:
 def lab(lab: Lab) -> Lab:
     lab.put("t", idempotency_window_ms=WINDOW_MS)
     return lab
-
-
-@pytest.mark.parametrize("durability", KEPT)
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_retry_over_a_restart_is_answered_as_before(lab: Lab, durability: str, clean: bool) -> None:
-    lab.put("t", idempotency_window_ms=WINDOW_MS, durability=durability)
-    first = {
-        "whole": lab.write("t", 1, {"data": 2, "tag": "x", "node": "n", "meta": {"m": 1}}, key="whole"),
-        "single": lab.write("t", 3, key="single"),
-    }
-    lab.write("t", 4)
-    for _ in range(2):
-        lab.restart(clean=clean)
-        for key, op in first.items():
-            again = lab.write("t", "other", key=key)
-            assert again.deduped
-            assert told(again) == told(op)
-    assert lab.seqs("t") == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("everything", [True, False])
@@ -107,21 +84,6 @@ def test_ephemeral_keys_go_with_their_records(lab: Lab, checkpoint: bool) -> Non
     lab.restart()
     assert [lab.write("t", 0, key=key).deduped for key in ("kept", "gone", "kept too")] == [True, False, True]
     assert lab.seqs("t") == [1, 3, 4]
-
-
-def test_a_torn_frame_takes_records_and_key_together(lab: Lab, tmp_path: Path) -> None:
-    lab.write("t", 1, key="a")
-    lab.write("t", 2, 3, key="b")
-    lab.kill()
-    last = [frame for frame in lab.frames() if frame.kind == Kind.KEYED][-1]
-    for cut in range(last.offset + 1, last.end, 9):
-        torn = shutil.copytree(lab.directory, tmp_path / f"cut{cut}")
-        (torn / "witness").unlink()
-        os.truncate(torn / "journal" / last.path.name, cut)
-        again = Lab(torn)
-        assert again.seqs("t") == [1]
-        assert [again.write("t", 0, key=key).deduped for key in "ab"] == [True, False], cut
-        again.kill()
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])

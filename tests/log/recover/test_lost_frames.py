@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.log.harness import T0, JournalFrame, Lab, check_loss, gap
+from tests.log.harness import JournalFrame, Lab, check_loss, gap
 from tests.support.appending import body_of, write_of
 from tests.support.damage import cut, flip
 from topics.core.config import TopicConfig
@@ -26,32 +26,6 @@ def copy(lab: Lab, name: str) -> Path:
     target = lab.directory.parent / name
     shutil.copytree(lab.directory, target)
     return target
-
-
-def cut_points(frames: list[JournalFrame]) -> list[int]:
-    """Every frame boundary, and places inside header and payload."""
-    inside = {place for f in frames for place in (f.offset + 7, f.payload_at, f.payload_at + 3, f.end - 1)}
-    return sorted(inside | {f.offset for f in frames})
-
-
-@pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize("durability", ["disk", "memory", "fsync", "ephemeral"])
-def test_a_cut_journal_leaves_a_prefix_and_an_announced_hole(lab: Lab, clean: bool, durability: str) -> None:
-    lab.put("t", durability=durability)
-    lab.write_each("t", 6)
-    lab.delete("t", before=2)
-    lab.engine.close(clean=clean)
-    frames = lab.frames()
-    created = next(frame for frame in frames if frame.kind == Kind.CREATE)
-    for point in cut_points([frame for frame in frames if frame.offset >= created.end]):
-        directory = copy(lab, f"cut-{point}")
-        hurt = directory / "journal" / frames[0].path.name
-        cut(hurt, point)
-        survivor = Lab(directory)
-        kept = [f.first_seq for f in frames if f.kind == Kind.APPEND and f.end <= point]
-        assert survivor.seqs("t") == kept, "what survives is a prefix, and nothing is invented"
-        check_loss(survivor, "t", acked=6)
-        survivor.kill()
 
 
 def test_a_cut_that_takes_the_reservation_along(lab: Lab) -> None:
@@ -73,20 +47,6 @@ def test_a_cut_that_takes_the_reservation_along(lab: Lab) -> None:
 
 def append_frames(lab: Lab) -> list[JournalFrame]:
     return [frame for frame in lab.frames() if frame.kind == Kind.APPEND]
-
-
-@pytest.mark.parametrize("place", ["header", "payload"])
-@pytest.mark.parametrize("index", [0, 2, 5])
-def test_damage_in_the_middle_is_a_hole_and_not_the_end(lab: Lab, place: str, index: int) -> None:
-    lab.write_each("t", 6)
-    lab.kill()
-    victim = append_frames(lab)[index]
-    flip(victim.path, victim.offset + 20 if place == "header" else victim.payload_at + 5)
-    lab.open()
-    assert lab.seqs("t") == [seq for seq in range(1, 7) if seq != index + 1]
-    assert lab.gaps("t")[0][:2] == (index + 1, max(index + 1, lab.topic("t").head if index == 5 else 0))
-    assert lab.engine.totals.damage
-    check_loss(lab, "t", acked=6)
 
 
 @pytest.mark.parametrize("place", ["header", "payload"])
@@ -224,11 +184,6 @@ def test_what_named_its_topics_in_what_cannot_be_read_may_have_given_out_seqs_of
     assert [topic.head > 3 for topic in topics] == [uncertain, uncertain]
 
 
-def test_no_more_was_given_out_than_the_page_says_was_reserved(lab: Lab, topics: list[Topic]) -> None:
-    after(lab, [Damage(1000, 1500, None)], same_boot=True, reserved=50)
-    assert [topic.head for topic in topics] == [50, 50]
-
-
 def test_only_records_that_are_not_in_the_journal_take_no_room_in_it(lab: Lab, topics: list[Topic]) -> None:
     topics[1].set_config(TopicConfig(durability="ephemeral"))
     after(lab, [Damage(1000, 1500, None)])
@@ -276,17 +231,3 @@ def test_a_damaged_step_of_a_router_may_have_fed_any_topic(
         topic.reserve(50)
     after(lab, [damaged(kind)])
     assert [topic.head for topic in topics] == [head, head]
-
-
-def test_holes_are_dated_by_the_start_that_found_them(lab: Lab) -> None:
-    lab.write_each("t", 4)
-    lab.checkpoint()
-    lab.write_each("t", 6)
-    lab.kill()
-    victim = append_frames(lab)[-3]
-    flip(victim.path, victim.payload_at + 5)
-    lab.clock.advance(60_000)
-    lab.open()
-    times = lab.topic("t").gone_times
-    assert times is not None
-    assert times.between(8, 8) == (0, T0 + 60_000)

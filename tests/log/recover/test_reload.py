@@ -4,26 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.log.harness import T0, Lab, check_loss
-from tests.support.damage import cut
-from topics.storage.fileheader import FILE_HEADER_BYTES
-
-
-def test_a_cut_below_the_snapshot(lab: Lab) -> None:
-    """The snapshot knows more than the journal still has: unsealed records are gone, sealed ones are not."""
-    lab.write_each("t", 6)
-    lab.checkpoint()
-    lab.kill()
-    (journal,) = lab.journal_files()
-    cut(journal, FILE_HEADER_BYTES)
-    lab.clock.advance(60_000)
-    lab.open()
-    assert lab.seqs("t") == [1, 2, 3, 4], "the full run is in a segment"
-    assert lab.gaps("t") == [(5, 6, "cap")]
-    times = lab.topic("t").gone_times
-    assert times is not None
-    assert times.between(5, 6) == (0, T0 + 60_000), "when it was found"
-    check_loss(lab, "t", acked=6)
+from tests.log.harness import Lab, check_loss
 
 
 def test_a_journal_that_is_missing_below_the_snapshot(lab: Lab) -> None:
@@ -72,12 +53,3 @@ def test_frames_of_a_topic_that_is_gone_are_passed_over(lab: Lab) -> None:
     lab.restart()
     assert list(lab.engine.names_after("", "")) == ["kept"]
     assert lab.seqs("kept") == [1, 2]
-
-
-def test_what_was_in_one_run_is_in_one_again(lab: Lab) -> None:
-    for _ in range(3):
-        for name in ("a", "b"):
-            lab.write_each(name, 1)
-    lab.checkpoint()
-    lab.restart()
-    assert [[(run.base, run.last) for run in lab.topic(name).runs] for name in ("a", "b")] == [[(1, 3)]] * 2

@@ -29,17 +29,6 @@ def test_what_age_has_taken_of_ephemeral_records_stays_its_doing(lab: Lab, clean
     assert gap(lab.diff("t", 3)) == (4, 5, "cap")
 
 
-def test_ephemeral_records_that_grow_old_unseen_cost_no_frame(lab: Lab) -> None:
-    lab.put("t", durability="ephemeral", ttl_ms=1000)
-    for _ in range(5):
-        lab.write("t", 1)
-        lab.clock.advance(1001)
-    assert all(frame.kind != Kind.LINES for frame in lab.frames())
-    for _ in range(3):
-        assert lab.gaps("t") == [(1, 5, "ttl")]
-    assert sum(frame.kind == Kind.LINES for frame in lab.frames()) == 1
-
-
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_an_ephemeral_topic_keeps_its_head_and_says_what_it_lost(
@@ -74,28 +63,6 @@ def test_a_write_behind_a_change_to_ephemeral_was_not_ephemeral(lab: Lab) -> Non
         lab.write("other", 1)
         lab.checkpoint(everything=True)
     assert lab.seqs("t") == [1]
-
-
-def test_records_around_an_ephemeral_stretch_survive(lab: Lab) -> None:
-    lab.write_each("t", 2)
-    lab.put("t", durability="ephemeral")
-    lab.write_each("t", 3)
-    lab.put("t", durability="fsync")
-    lab.write_each("t", 2)
-    assert lab.seqs("t") == [1, 2, 3, 4, 5, 6, 7]
-    lab.restart()
-    assert lab.seqs("t") == [1, 2, 6, 7]
-    assert lab.gaps("t") == [(3, 5, "cap")]
-    check_loss(lab, "t", acked=7)
-
-
-def test_what_is_whole_is_not_counted_as_damage(lab: Lab) -> None:
-    lab.put("t", cap_records=100)
-    lab.write_each("t", 3)
-    lab.write("t", *range(5))
-    lab.restart()
-    assert lab.engine.totals.damage == 0
-    assert lab.seqs("t") == list(range(1, 9))
 
 
 @pytest.mark.parametrize("ahead_ms", [-5000, 0])

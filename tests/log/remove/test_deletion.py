@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from tests.log.harness import Lab, gap, three_segments
-from tests.support.appending import append
-from tests.support.damage import flip
-from topics.log.read.filter import parse_match
-from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound
+from topics.log.remove.deletion import Selector, note_unfound
 from topics.log.write.operation import Op
 from topics.storage import Kind
 
@@ -50,19 +47,6 @@ def test_a_run_emptied_in_the_middle_frees_its_journal(lab: Lab) -> None:
     assert len(lab.journal_files()) <= 3
 
 
-@pytest.mark.parametrize("before", [3, 4, 6])
-def test_a_prefix_that_ends_inside_an_emptied_run(lab: Lab, before: int) -> None:
-    lab.write_each("t", 2)
-    lab.write_each("t", 4, tag="x")
-    lab.write_each("t", 2)
-    lab.checkpoint(everything=True)
-    lab.delete("t", match="x")
-    lab.delete("t", before=before)
-    assert lab.seqs("t") == [7, 8]
-    lab.restart()
-    assert lab.seqs("t") == [7, 8]
-
-
 # --- by seqs ------------------------------------------------------------------------------------------------
 
 
@@ -76,33 +60,7 @@ def test_a_frame_names_the_seqs_that_carry_the_tag_and_no_tag(lab: Lab) -> None:
     assert lab.seqs("t") == [2, 4]
 
 
-def test_records_on_their_way_to_the_disk_are_named_too(lab: Lab) -> None:
-    lab.put("t", durability="fsync")
-    topic, answers = lab.topic("t"), list[object]()
-    body = b'{"records":[{"data":1,"tag":"x"},{"data":2,"tag":"y"}]}'
-    append(lab.engine, "t", body, answers.append, answers.append)
-    match = parse_match("x")
-    assert lab.engine.preview_delete(topic, None, match, [1, 2]).deleted == 0, "no reader sees them yet"
-    lab.engine.delete_records(topic, None, match, answers.append, answers.append, seqs=[1, 2])  # type: ignore[arg-type]
-    lab.engine.queue.sync_now()
-    assert answers[1:] == [1]
-    assert lab.seqs("t") == [2]
-
-
 # --- looked at first ----------------------------------------------------------------------------------------
-
-
-def test_a_dry_run_reports_a_damaged_file_as_readers_do(lab: Lab) -> None:
-    three_segments(lab)
-    lab.restart()  # after which only the files have it
-    first = lab.segment_files()[0]
-    flip(first, first.stat().st_size - 20)  # inside the trailer
-    lab.engine.store.close()
-    topic = lab.topic("t")
-    outcome = lab.engine.preview_delete(topic, None, None, [2, 5])
-    assert outcome == DeleteOutcome(1, 9, outcome.bytes, 6)
-    assert lab.gaps("t") == [(1, 4, "cap")]
-    assert lab.delete("t", seqs=[2, 5]) == 1
 
 
 # --- how it is ordered --------------------------------------------------------------------------------------

@@ -35,21 +35,6 @@ def test_a_whole_second_later_is_another_stretch() -> None:
     assert (times.between(6, 6), times.between(10, 10)) == ((1000, 1999), (2000, 2000))
 
 
-def test_stretches_are_bounded_and_the_truth_lies_within_them() -> None:
-    rng, times, truth, ms, first = random.Random(3), GoneTimes(), {}, 1000, 1
-    for _ in range(500):
-        ms += rng.choice((1, 500, 5000))
-        last = first + rng.randrange(4)
-        times.note(first, last, ms, ms)
-        truth |= dict.fromkeys(range(first, last + 1), ms)
-        first = last + 1
-        assert len(times.pack()) // 32 <= MAX_STRETCHES
-    for seq, went in truth.items():
-        found = times.between(seq, seq)
-        assert found is not None
-        assert found[0] <= went <= found[1]
-
-
 def test_no_more_are_joined_than_have_to_be() -> None:
     """At first those that took an eighth of the time since: nine of the same moment, and a pair."""
     same, apart = [2**24 * 1000] * 9, [2**k * 1000 for k in range(23, 4, -1)]
@@ -105,29 +90,55 @@ def test_what_became_too_old_while_nobody_looked_went_at_its_own_time(lab: Lab) 
     assert when(lab, 1, 2) == (1001, 1301)
 
 
-def test_what_a_crash_has_taken_is_dated_by_the_start_that_found_it(lab: Lab) -> None:
-    lab.put("t", durability="ephemeral")
-    lab.write("t", 1, 2)
-    lab.kill()
-    lab.clock.advance(60_000)
-    lab.open()
-    assert when(lab, 1, 2) == (0, 60_000)
-    lab.checkpoint()
-    lab.clock.advance(60_000)
-    lab.restart()
-    assert when(lab, 1, 2) == (0, 60_000)
-
-
-def test_a_damaged_segment_is_dated_by_the_reader_who_found_it(lab: Lab) -> None:
-    lab.write_each("t", 8)
-    lab.checkpoint(everything=True)
-    lab.clock.advance(9000)
-    for path in (lab.directory / "segments").iterdir():
-        path.write_bytes(b"?" * path.stat().st_size)
-    lab.restart()
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("checkpoints", [0, 1, 3])
+def test_caps_age_and_deletes_are_noted_and_known_after_a_restart(
+    lab: Lab, checkpoints: int, clean: bool
+) -> None:
+    losing(lab)
+    check_times(lab)
+    for _ in range(checkpoints):
+        lab.checkpoint(everything=True)
     lab.clock.advance(1000)
-    assert lab.seqs("t") == []
-    found = when(lab, 1, 8)
-    assert found is not None
-    assert found[0] == 0
-    assert found[1] in (9000, 10_000)
+    lab.restart(clean=clean)
+    check_times(lab)
+
+
+def losing(lab: Lab) -> None:
+    """A cap, a delete of the front, one by tag, and a TTL take records, five seconds apart."""
+    lab.put("t", cap_records=10)
+    lab.write("t", *range(10))
+    assert lab.topic("t").gone_times is None
+    lab.clock.advance(5000)
+    lab.write("t", *range(3))
+    lab.clock.advance(5000)
+    lab.delete("t", before=6)
+    lab.clock.advance(5000)
+    lab.write("t", {"data": 1, "tag": "x"}, {"data": 1, "tag": "y"}, {"data": 1, "tag": "x"})
+    lab.delete("t", match="x")
+    lab.clock.advance(5000)
+    lab.put("t", ttl_ms=6000)
+
+
+def check_times(lab: Lab) -> None:
+    assert when(lab, 1, 3) == (5000, 5000)
+    assert when(lab, 4, 5) == (10_000, 10_000)
+    assert when(lab, 16) == (15_000, 15_000)
+    # With the new TTL, and not when they became older than it is.
+    assert when(lab, 7, 13) == (20_000, 20_000)
+    assert when(lab, 17, 99) is None
+
+
+def test_stretches_are_bounded_and_the_truth_lies_within_them() -> None:
+    rng, times, truth, ms, first = random.Random(3), GoneTimes(), {}, 1000, 1
+    for _ in range(500):
+        ms += rng.choice((1, 500, 5000))
+        last = first + rng.randrange(4)
+        times.note(first, last, ms, ms)
+        truth |= dict.fromkeys(range(first, last + 1), ms)
+        first = last + 1
+        assert len(times.pack()) // 32 <= MAX_STRETCHES
+    for seq, went in truth.items():
+        found = times.between(seq, seq)
+        assert found is not None
+        assert found[0] <= went <= found[1]

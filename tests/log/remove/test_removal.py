@@ -13,8 +13,6 @@ from tests.log.harness import Lab, three_segments
 from tests.support.damage import flip
 from topics.log.remove import ledger
 from topics.log.remove.removal import lose_runs, stretches_of
-from topics.storage.filesystem import File
-from topics.storage.segment import DEAD, LIVE
 
 
 def remove(path: Path) -> None:
@@ -88,41 +86,6 @@ def test_a_damaged_segment_makes_room_under_the_cap_by_itself(lab: Lab) -> None:
     assert lab.gaps("t") == [(5, 8, "cap")]
     lab.restart()
     assert lab.seqs("t") == left
-
-
-def test_a_file_that_cannot_be_read_for_a_moment_costs_no_record(lab: Lab) -> None:
-    three_segments(lab)
-    before = lab.states()
-    lab.restart()
-    opened, refusals = lab.disk.open, [OSError(5, "Input/output error")]
-
-    def open_or_refuse(path: str) -> File:
-        if refusals and path.endswith(".segment"):
-            raise refusals.pop()
-        return opened(path)
-
-    lab.disk.open = open_or_refuse  # type: ignore[method-assign]
-    assert lab.states() == before
-    assert not refusals
-    assert lab.gaps("t") == []
-
-
-def test_a_deletion_that_rots_away_does_not_bring_the_record_back(lab: Lab) -> None:
-    """Flags lie outside the checksums; how many of them are set is known all the same."""
-    for number in range(8):
-        lab.write("t", {"data": number, "tag": f"k{number}"})
-    lab.checkpoint()
-    assert lab.delete("t", match="k2") == 1
-    for _ in range(3):
-        lab.write("other", 1)
-        lab.checkpoint()
-    lab.kill()
-    first = lab.segment_files()[0]
-    flags = first.read_bytes().find(bytes([LIVE, LIVE, DEAD, LIVE]))
-    flip(first, flags + 2)
-    lab.open()
-    assert lab.seqs("t") == [5, 6, 7, 8], "a deleted record is back"
-    assert lab.gaps("t") == [(1, 4, "cap")]
 
 
 def test_the_floor_passes_what_was_deleted_once(lab: Lab) -> None:

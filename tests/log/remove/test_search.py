@@ -10,7 +10,6 @@ from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.core.settings import MAX_SEQ
 from topics.log.read.filter import TagMatch, parse_match
-from topics.log.remove import search as searching
 from topics.log.remove.deletion import wanted_records
 from topics.log.remove.search import DeleteQuery, Question, Search, answer
 
@@ -125,14 +124,6 @@ def test_runs_in_memory_that_are_complete_are_asked_too(make_lab: Callable[..., 
     assert [(len(found.indexes), found.size) for found in search.standing().values()] == [(0, 0)]
 
 
-def test_a_reader_sees_the_deletion_in_runs_it_has_open(lab: Lab) -> None:
-    assert len(lab.seqs("t")) == 22
-    search = searched(lab, TagMatch("b", False))
-    lab.seqs("t")
-    assert delete(lab, search) == 6
-    assert len(lab.seqs("t")) == 16
-
-
 def test_a_damaged_file_is_announced_by_the_deletion_not_by_the_survey(lab: Lab) -> None:
     if lab.topic("t").runs[0].hot is not None:
         lab.checkpoint()
@@ -144,20 +135,6 @@ def test_a_damaged_file_is_announced_by_the_deletion_not_by_the_survey(lab: Lab)
     lab.engine.store.close()
     assert delete(lab, search) == 5
     assert lab.gaps("t") == [(1, 4, "cap")]
-
-
-def test_files_are_asked_a_few_at_a_time(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "STEP_RUNS", 2)
-    search = Search(lab.topic("t"), DeleteQuery(13, TagMatch("a", False)))
-    if lab.topic("t").runs[0].hot is not None:
-        assert [len(step) for step in search.questions()] == []
-        monkeypatch.setattr(searching, "STEP_HOT_RUNS", 2)
-        assert len(list(search.look_in_memory())) == 2
-        return
-    steps = search.questions()
-    assert len(next(steps)) == 2
-    lab.delete("t", before=9)
-    assert [[question.run.base for question in step] for step in steps] == [[9]]
 
 
 @pytest.mark.parametrize("predicate", [None, "a", "a*", "c"])

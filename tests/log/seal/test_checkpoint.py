@@ -8,31 +8,10 @@ import numpy as np
 import pytest
 
 from tests.log.harness import Lab
+from topics.core.config import TopicConfig
+from topics.log.lifecycle import put_topic
 from topics.log.seal import checkpoint
-from topics.log.seal.snapshot_state import TopicState, encode_topic
 from topics.storage.segment import DEAD
-
-
-def test_a_checkpoint_looks_only_at_topics_that_changed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b", "c"):
-        lab.write(name, 1, 2)
-    lab.checkpoint()
-    looked_at: list[str] = []
-
-    def noting(state: TopicState) -> bytes:
-        looked_at.append(state.name)
-        return encode_topic(state)
-
-    monkeypatch.setattr(checkpoint, "encode_topic", noting)
-    lab.checkpoint()
-    assert looked_at == []
-    lab.write("b", 3)
-    lab.drop("c")
-    lab.checkpoint()
-    assert looked_at == ["b"]
-    lab.restart()
-    assert list(lab.engine.names_after("", "")) == ["a", "b"]
-    assert lab.seqs("b") == [1, 2, 3]
 
 
 def test_capturing_stops_in_between_and_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,18 +102,6 @@ def test_each_of_two_snapshots_has_the_journal_that_it_needs(lab: Lab) -> None:
     assert lab.seqs("t") == [1]
 
 
-def test_no_snapshot_is_made_of_what_could_not_be_written(lab: Lab) -> None:
-    lab.write("t", 1)
-    lab.checkpoint(everything=True)
-    lab.delete("t", before=2)
-    assert lab.checkpointer.is_due(), "a file can go"
-    made = lab.snapshot_files()
-    lab.engine.queue.give_up(OSError("the disk is gone"))
-    assert not lab.checkpointer.is_due()
-    lab.checkpoint()
-    assert lab.snapshot_files() == made
-
-
 def test_a_checkpoint_is_due_when_so_much_was_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.checkpoint()
     before = lab.engine.journal.position
@@ -154,19 +121,6 @@ def test_a_step_of_capturing_ends_when_its_time_is_over(lab: Lab, monkeypatch: p
 
 
 # --- on a full disk -----------------------------------------------------------------------------------------
-
-
-def test_on_a_full_disk_a_checkpoint_is_due_if_files_can_go(lab: Lab) -> None:
-    lab.write("t", 1)
-    lab.checkpoint(everything=True)
-    lab.checkpoint()
-    lab.write("t", 2)
-    lab.clock.advance(lab.engine.settings.seal_age_ms)
-    assert lab.checkpointer.is_due()
-    lab.engine.queue.note_full()
-    assert not lab.checkpointer.is_due(), "a snapshot takes room, and would give back none"
-    lab.delete("t", before=2)
-    assert lab.checkpointer.is_due(), "a segment has no more records"
 
 
 def test_or_if_journal_can(lab: Lab) -> None:
@@ -222,12 +176,6 @@ def test_journal_is_let_go_of_once_it_has_become_quiet(worked: Lab) -> None:
     assert checkpointer.is_idle()
 
 
-def test_a_little_journal_is_left_where_it_is(worked: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", 1 << 20)
-    worked.clock.advance(2 * checkpoint.QUIET_MS)
-    assert not worked.checkpointer.is_idle()
-
-
 def test_so_much_journal_is_much_and_so_much_writing_is_not(
     worked: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,3 +186,12 @@ def test_so_much_journal_is_much_and_so_much_writing_is_not(
     assert not checkpointer.is_idle()
     monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", journal.retained_bytes())
     assert checkpointer.is_idle()
+
+
+def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(lab: Lab) -> None:
+    put_topic(lab.engine, "t", TopicConfig(), lambda _: None, lambda error: None)
+    assert not lab.checkpointer.capture_step()  # nothing to do, and nothing forgotten
+    lab.engine.queue.sync_now()
+    lab.checkpoint()
+    lab.restart()
+    assert lab.engine.find("t") is not None

@@ -14,7 +14,6 @@ import pytest
 
 from tests.log.harness import T0, Lab
 from topics.core.clock import ManualClock
-from topics.core.errors import ApiError
 from topics.log.seal import segment_store
 from topics.storage.filesystem import File
 
@@ -92,22 +91,6 @@ def test_a_file_of_another_log_is_not_read_as_ours(sealed: Lab, tmp_path: Path) 
     assert sealed.delete("t", match="k1") == RUNS - 1
 
 
-@pytest.mark.parametrize("durability", ["disk", "fsync"])
-def test_an_operation_that_cannot_look_into_a_file_is_answered_and_ends_writing(
-    sealed: Lab, durability: str
-) -> None:
-    sealed.put("t", durability=durability)
-    latched = pytest.raises(ApiError, match="Too many open files; writes are off until restart")
-    with refusing(sealed, errno.EMFILE), latched:
-        sealed.delete("t", before=7)
-    with pytest.raises(ApiError, match="writes are off"):
-        sealed.write("t", {"data": 0})
-    sealed.restart()
-    # The journal had it already.
-    assert sealed.seqs("t") == list(range(7, 4 * RUNS + 1))
-    assert sealed.gaps("t") == []
-
-
 def test_readers_stay_within_their_descriptors(sealed: Lab) -> None:
     sealed.engine.store.use_descriptors(4)
     assert sealed.seqs("t") == list(range(1, 4 * RUNS + 1))
@@ -117,15 +100,6 @@ def test_readers_stay_within_their_descriptors(sealed: Lab) -> None:
     sealed.engine.store.use_descriptors(0)
     assert len(sealed.seqs("t")) == 3 * RUNS
     assert open_segments(sealed) == 2
-
-
-def test_what_is_only_kept_to_read_faster_can_be_let_go(sealed: Lab) -> None:
-    assert sealed.delete("t", match="k1") == RUNS
-    left = sealed.seqs("t")
-    assert open_segments(sealed) == 2 * RUNS
-    sealed.engine.store.let_go()
-    assert open_segments(sealed) == 0
-    assert sealed.seqs("t") == left
 
 
 def test_flags_are_flipped_one_file_at_a_time(sealed: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,15 +192,6 @@ def test_only_files_that_nobody_knows_are_orphans(sealed: Lab) -> None:
     store.remove_orphans(last + 1)
     assert sealed.segment_files() == files
     assert len(sealed.seqs("t")) == 4 * RUNS
-
-
-def test_reads_of_the_cold_tier_are_counted(sealed: Lab) -> None:
-    store, runs = sealed.engine.store, sealed.topic("t").runs[:3]
-    assert runs[0].sealed is not None
-    store.cold = {runs[0].sealed.segment}
-    for run in runs:
-        store.columns(run)
-    assert store.cold_reads == 1
 
 
 def test_files_of_the_cold_directory_are_removed_by_who_knows_whose_they_are(sealed: Lab) -> None:

@@ -55,7 +55,7 @@ def locate(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombsto
         position, gap = floor - 1, _tombstone(from_seq + 1, floor - 1, reason, floor, head)
     hole = topic.hole_after(position) if topic.holes else None
     if hole is not None and hole.first <= position + 1 and gap is None:
-        gap = _hole_tombstone(topic, position, hole)
+        gap = _tombstone(position + 1, hole.last, hole_reason(hole), floor, head)
         position = hole.last
         hole = topic.hole_after(position)
     return position, gap, head + 1 if hole is None else hole.first
@@ -91,10 +91,6 @@ def _gap_reason(topic: Topic, gap_from: int) -> str:
     if not cap and topic.trim_hi >= gap_from and topic.lost_hi < gap_from:
         return "source_trim"
     return "cap"
-
-
-def _hole_tombstone(topic: Topic, position: int, hole: Hole) -> Tombstone:
-    return _tombstone(position + 1, hole.last, hole_reason(hole), topic.floor, topic.head)
 
 
 def hole_reason(hole: Hole) -> str:

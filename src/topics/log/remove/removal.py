@@ -255,12 +255,12 @@ def _account(topic: Topic, run: Run, start: int, stop: int, kind: int) -> None:
 @surviving_damage
 def settle_floor(topic: Topic) -> None:
     """Let the floor rise to the first live seq; what it passes on the way was deleted before."""
-    topic.note_change()
+    topic.changed.add(topic.id)
     position = topic.floor
     first = topic.runs[0] if topic.runs else None
     if not topic.live_count:
         floor = topic.head + 1
-    elif first is not None and not first.dead_count and first.base <= position <= first.last:
+    elif first is not None and not first.dead_count and 0 <= position - first.base < first.count:
         floor = position  # nothing of this run was deleted
     else:
         floor = topic.first_live(position)
@@ -268,7 +268,8 @@ def settle_floor(topic: Topic) -> None:
         run = topic.runs[0]
         start = max(position - run.base, 0)
         stop = min(run.count, floor - run.base)
-        topic.ledger.add(run.base + start, run.base + stop - 1, ledger.DELETED)
+        if start < stop:
+            topic.ledger.add(run.base + start, run.base + stop - 1, ledger.DELETED)
         if stop < run.count:
             break
         topic.remove_run(run)
