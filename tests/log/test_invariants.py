@@ -237,7 +237,7 @@ def requests_of_a_turn() -> list[Counted]:
 PLACES = [
     "topics.log.write.append._checked_config",
     "topics.log.write.append.create_topic",
-    "topics.log.write.append.check_key",
+    "topics.log.write.append._may_create",
     "topics.log.write.append.extend_if_short",
     "topics.log.write.append.codec.decode",
     "topics.log.write.append.codec.encode",

@@ -1,8 +1,9 @@
 """From a request to its handler, for HTTP/1.1 and HTTP/2."""
 
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from topics.codec import LARGE_BYTES
 from topics.core import ApiError, NotDecoded
@@ -63,7 +64,9 @@ def handle(context: "WireContext", exchange: "Exchange") -> None:
         if known is None or not known.is_plain or len(exchange.body) > LARGE_BYTES:
             _handle_carefully(context, exchange, route)
         elif route.enter is not None:
-            route.enter(exchange, exchange.name, len(exchange.body), _call)
+            # A plain request of a route without a decoder needs nothing but its handler.
+            work: Callable[[Any], Any] = route.handler if route.decoder is None else _call
+            route.enter(exchange, exchange.name, len(exchange.body), work)
         else:
             _call(exchange)
     except Exception as error:

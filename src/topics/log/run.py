@@ -486,7 +486,9 @@ class Unsealed:
 
     def grew(self, run: Run, size: int) -> None:
         self.bytes += size
-        if self.has_reached_limit(run):
+        # The condition of `has_reached_limit`, without a call: every append comes here.
+        hot = run.hot
+        if hot is not None and (run.count >= self.max_events or hot.size >= self.max_bytes):
             self.complete(run)
 
     def has_reached_limit(self, run: Run) -> bool:

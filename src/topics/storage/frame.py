@@ -181,8 +181,8 @@ class FrameDraft:
     """
 
     __slots__ = (
-        "_checksum",
         "ahead_ms",
+        "checksum",
         "count",
         "first_seq",
         "flags",
@@ -224,37 +224,7 @@ class FrameDraft:
         # Where the frame begins in the journal, once it is encoded.
         self.position = 0
         # Of the payload, once it is known. That of a group depends on its position.
-        self._checksum: int | None = None
-
-    def encode(self, position: int, synced: int) -> list[Buffer]:
-        """Return the buffers of the frame at this position."""
-        payload, length, checksum = self.payload, self.size - HEADER_BYTES, self._checksum
-        self.position = position
-        parts: Sequence[Buffer]
-        if isinstance(payload, list):
-            parts = encode_frames(payload, position + HEADER_BYTES, synced)
-            checksum = None
-        else:
-            parts = payload if isinstance(payload, tuple) else (payload,)
-        if length < SMALL_PAYLOAD_BYTES and len(parts) > 1:
-            parts = (b"".join(parts),)
-        if checksum is None:
-            checksum = xxh3_64_intdigest(parts[0]) if len(parts) == 1 else _checksum_of(parts)
-            self._checksum = checksum
-        header = encode_header(
-            self.kind,
-            self.flags,
-            self.count,
-            self.topic_id,
-            self.first_seq,
-            self.ts,
-            checksum,
-            length,
-            self.ahead_ms,
-            position=position,
-            synced=synced,
-        )
-        return [b"".join((header, *parts))] if length < SMALL_PAYLOAD_BYTES else [header, *parts]
+        self.checksum: int | None = None
 
 
 Payload: TypeAlias = Buffer | tuple[Buffer, ...] | list[FrameDraft]
@@ -271,7 +241,36 @@ def encode_frames(frames: Iterable[FrameDraft], position: int, synced: int) -> l
     """Return the buffers of frames that lie one after the other from this position on."""
     buffers: list[Buffer] = []
     for frame in frames:
-        buffers += frame.encode(position, synced)
+        payload, length, checksum = frame.payload, frame.size - HEADER_BYTES, frame.checksum
+        frame.position = position
+        parts: Sequence[Buffer]
+        if isinstance(payload, list):
+            parts = encode_frames(payload, position + HEADER_BYTES, synced)
+            checksum = None
+        else:
+            parts = payload if isinstance(payload, tuple) else (payload,)
+        if length < SMALL_PAYLOAD_BYTES and len(parts) > 1:
+            parts = (b"".join(parts),)
+        if checksum is None:
+            checksum = xxh3_64_intdigest(parts[0]) if len(parts) == 1 else _checksum_of(parts)
+            frame.checksum = checksum
+        header = encode_header(
+            frame.kind,
+            frame.flags,
+            frame.count,
+            frame.topic_id,
+            frame.first_seq,
+            frame.ts,
+            checksum,
+            length,
+            frame.ahead_ms,
+            position=position,
+            synced=synced,
+        )
+        if length < SMALL_PAYLOAD_BYTES:
+            buffers.append(b"".join((header, *parts)))
+        else:
+            buffers += (header, *parts)
         position += frame.size
     return buffers
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from operator import attrgetter
+from typing import ClassVar
 
 import msgspec
 
@@ -67,6 +68,8 @@ class AckOp(Op):
     """
 
     __slots__ = ("_acks", "_lines", "_now", "_queue", "_selector", "seqs")
+
+    is_late: ClassVar[bool] = True
 
     def __init__(self, queue: "JobQueue") -> None:
         topic = queue.topic

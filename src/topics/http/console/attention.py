@@ -8,8 +8,7 @@ from time import monotonic
 from typing import Any
 
 from topics.engine.node import Node
-from topics.flow.cursors import Cursors
-from topics.flow.cursors import StoredCursor
+from topics.flow.cursors import Cursors, StoredCursor
 from topics.http.admission.auth import ApiKey
 from topics.log import LOST, Topic, time_left, written_ms
 

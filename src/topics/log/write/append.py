@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import ClassVar, TypeAlias
 
 from mypy_extensions import mypyc_attr
@@ -69,7 +70,8 @@ class Append:
     ) -> None:
         """`write` holds the records if they are decoded already; `body` is the JSON of the request otherwise.
 
-        `key` and `create` count if the body does not say otherwise. `unknown_fields` lists unknown names that
+        `key` and `create` count if the body does not say otherwise: `assign` takes the key of the body for
+        `key`. `unknown_fields` lists unknown names that
         the caller found outside the body.
         """
         self.name = name
@@ -225,23 +227,32 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
     Raises only as long as no request has been answered or submitted. A later defect ends writing.
     """
     now = core.now()
-    writes = _decode(requests)
+    bodies = [request.body for request in requests if request.write is None]
+    try:
+        decoded = codec.decode(bodies)
+    except MemoryError:
+        # `explain` needs memory for one body at a time, and reports it if there is none.
+        decoded = [None] * len(bodies)
     # Requests of a topic share an operation. A topic that is created in between ends what was gathered, so
     # that topics are created in the order of the requests. Where the whole log may become full, each request
     # is judged after the ones before it have their place.
-    is_alone = bool(core.settings.max_total_bytes) and _may_exceed_total(core, writes)
+    is_alone = bool(core.settings.max_total_bytes) and _may_exceed_total(core, requests, decoded)
     by_topic: dict[Topic, list[Pair]] = {}
-    for request, write in zip(requests, writes, strict=True):
+    remaining = iter(decoded)
+    for request in requests:
+        write = next(remaining) if request.write is None else request.write
         try:
             if write is None:
                 write = request.explain()
+            if write.key is not None:
+                request.key = write.key
             topic = core.by_name.get(request.name)
             if topic is None or write.config is not None or request.unknown_fields is not None:
                 config = _checked_config(core, request, write)
                 if topic is None:
-                    _assign_all(core, by_topic, now)
+                    _assign_to(core, by_topic, now)
                     topic, creation = _create(core, request, write, config)
-                    _assign_to(core, topic, [(request, write)], now, creation)
+                    _assign_to(core, {topic: [(request, write)]}, now, creation)
                     continue
         except Exception as error:
             request.fail(_failure(core, error))
@@ -252,8 +263,8 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
         else:
             pairs.append((request, write))
         if is_alone:
-            _assign_all(core, by_topic, now)
-    _assign_all(core, by_topic, now)
+            _assign_to(core, by_topic, now)
+    _assign_to(core, by_topic, now)
 
 
 def _failure(core: Core, error: Exception, *unfinished: Op) -> ApiError:
@@ -268,32 +279,18 @@ def _failure(core: Core, error: Exception, *unfinished: Op) -> ApiError:
     return core.queue.failure or short_of_memory()
 
 
-def _may_exceed_total(core: Core, writes: Iterable[Write | None]) -> bool:
+def _may_exceed_total(core: Core, requests: Iterable[Append], decoded: Iterable[Write | None]) -> bool:
     limit = core.settings.max_total_bytes
+    writes = chain(decoded, (request.write for request in requests))
     size = sum([write.size for write in writes if write is not None])
     return core.totals.bytes + core.totals.pending_bytes + size > limit
-
-
-def _decode(requests: Sequence[Append]) -> list[Write | None]:
-    """The records of each request; None for a body with a mistake in it."""
-    bodies = [request.body for request in requests if request.write is None]
-    try:
-        decoded = codec.decode(bodies)
-    except MemoryError:
-        # `explain` needs memory for one body at a time, and reports it if there is none.
-        return [request.write for request in requests]
-    if len(bodies) == len(requests):
-        return decoded
-    remaining = iter(decoded)
-    return [next(remaining) if request.write is None else request.write for request in requests]
 
 
 def _checked_config(core: Core, request: Append, write: Write) -> TopicConfig | None:
     """The config that the request brings; raises what has to be told before the topic is looked at."""
     config = None if write.config is None else _parsed_config(request, write.config)
-    key = request.key if write.key is None else write.key
-    if key is not None:
-        check_key(key)
+    if request.key is not None:
+        check_key(request.key)
     if request.unknown_fields is not None and (
         _may_create(request, write, config) or request.name in core.by_name
     ):
@@ -365,48 +362,44 @@ def _create(core: Core, request: Append, write: Write, config: TopicConfig | Non
 # --- one topic --------------------------------------------------------------------------------------------
 
 
-def _assign_all(core: Core, by_topic: dict[Topic, list[Pair]], now: int) -> None:
-    for topic, pairs in by_topic.items():
-        _assign_to(core, topic, pairs, now)
-    by_topic.clear()
-
-
 def _assign_to(
-    core: Core, topic: Topic, pairs: list[Pair], now: int, creation: _Creation | None = None
+    core: Core, by_topic: dict[Topic, list[Pair]], now: int, creation: _Creation | None = None
 ) -> None:
-    """Admit the requests of one topic and submit the operation that commits the accepted ones."""
-    op = AppendOp(core, topic, now)
-    if creation is not None:
-        op.created_by = creation.request
-    taken = _admit_all(core, op, pairs, creation)
-    if not op.requests:
-        if op.refused:
-            # Earlier operations fill the topic, and this one comes after them.
-            core.queue.submit_checked(CallbackOp([], topic, op.refuse, op.refuse, sync=False))
-        return
-    try:
-        # The operation, and perhaps a reservation with it: nothing is refused once it has its seqs.
-        core.queue.require_growth(2)
-        rows = add_records(core, op, op.writes, taken=taken)
-    except (ApiError, MemoryError) as error:
-        failure = _failure(core, error)
-        for request in op.requests:
-            _refuse(request, failure, creation)
-        op.refuse()
-        if op.keys is not None:
-            op.keys.fail(failure)
-        return
-    except Exception as error:
-        # Its seqs may be assigned: they are taken back, and the operation answers its requests.
-        _failure(core, error, op)
-        return
-    try:
-        core.queue.submit_checked(op, len(rows.text), op.count)
-        if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
-            extend_if_short(core, topic)
-    except Exception as error:
-        # The queue has the operation, which answers its requests.
-        _failure(core, error)
+    """Admit the requests of each topic and submit the operation that commits the accepted ones."""
+    for topic, pairs in by_topic.items():
+        op = AppendOp(core, topic, now)
+        if creation is not None:
+            op.created_by = creation.request
+        taken = _admit_all(core, op, pairs, creation)
+        if not op.requests:
+            if op.refused:
+                # Earlier operations fill the topic, and this one comes after them.
+                core.queue.submit_checked(CallbackOp([], topic, op.refuse, op.refuse, sync=False))
+            continue
+        try:
+            # The operation, and perhaps a reservation with it: nothing is refused once it has its seqs.
+            core.queue.require_growth(2)
+            rows = add_records(core, op, op.writes, taken=taken)
+        except (ApiError, MemoryError) as error:
+            failure = _failure(core, error)
+            for request in op.requests:
+                _refuse(request, failure, creation)
+            op.refuse()
+            if op.keys is not None:
+                op.keys.fail(failure)
+            continue
+        except Exception as error:
+            # Its seqs may be assigned: they are taken back, and the operation answers its requests.
+            _failure(core, error, op)
+            continue
+        try:
+            core.queue.submit_checked(op, len(rows.text), op.count)
+            if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
+                extend_if_short(core, topic)
+        except Exception as error:
+            # The queue has the operation, which answers its requests.
+            _failure(core, error)
+    by_topic.clear()
 
 
 # Idempotency keys by digest: the first seq and the count of the records that each one stands for.
@@ -439,13 +432,15 @@ def judge(core: Core, request: Append, write: Write) -> Judgement | None:
     """
     now = core.now()
     topic, creation = core.by_name.get(request.name), None
+    if write.key is not None:
+        request.key = write.key
     config = _checked_config(core, request, write)
     if topic is None:
         topic, creation = _create(core, request, write, config)
-    key, digest = request.key if write.key is None else write.key, None
-    if key is not None:
+    digest = None
+    if request.key is not None:
         keys = core.keys.of(topic)
-        digest = keys.digest(key)
+        digest = keys.digest(request.key)
         known = None if digest is None else keys.find(digest, now)
         if known is not None:
             _answer_again(keys, topic, request, write, *known)
@@ -472,10 +467,9 @@ def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation 
     for request, write in pairs:
         count, digest, known = write.count, None, None
         try:
-            key = request.key if write.key is None else write.key
-            if key is not None:
+            if request.key is not None:
                 keys = op.keys = op.keys or core.keys.of(topic)
-                digest = keys.digest(key)
+                digest = keys.digest(request.key)
                 if digest is not None:
                     known = taken.get(digest) or keys.find(digest, now)
             if known is None:

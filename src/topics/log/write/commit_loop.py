@@ -163,7 +163,8 @@ class CommitLoop:
                 self._write_aside()
             else:
                 queue.flush()
-                self.hold_next()
+                if pause_s := self.brake.pause_s():
+                    self._held_until = self._loop.time() + pause_s
         if not self._busy and (self._effects.unsynced or journal.position - journal.synced > TRICKLE_BYTES):
             self._sync_if_wanted()
 

@@ -429,7 +429,8 @@ class CommitQueue:
         if self._has_unready:
             ops = self._held.without_held(ops)
         for op in ops:
-            op.prepare()
+            if op.is_late:
+                op.prepare()
         self.group += 1
         if len(ops) > self.counters.queue_depth_peak:
             self.counters.queue_depth_peak = len(ops)

@@ -45,14 +45,10 @@ def keys_kept_ms(topic: "Keyed", now_ms: int) -> int:
     return min(window_ms, max(now_ms - keys.forgotten_ms, 0))
 
 
-def slot_of(digest: bytes) -> int:
-    """Some bits of a digest; they distinguish it from nearly all others."""
-    return int.from_bytes(digest[:8], "little") & _SLOTS
-
-
 def _slots(digests: bytes) -> list[int]:
+    """Some bits of each digest, by which keys are found; they distinguish it from nearly all others."""
     starts = range(0, len(digests), DIGEST_BYTES)
-    return [slot_of(digests[start : start + DIGEST_BYTES]) for start in starts]
+    return [int.from_bytes(digests[start : start + 8], "little") & _SLOTS for start in starts]
 
 
 class KeyChunk:
@@ -85,19 +81,17 @@ class KeyChunk:
     def add(self, digest: bytes, first_seq: int, ts: int, count: int) -> None:
         """Add the newest key, which stands for `count` records."""
         at = len(self.digests) // DIGEST_BYTES
-        if count != 1 or not self._continues(at, first_seq, ts):
-            self.rows.extend((first_seq, ts, at * _RECORDS + (count if count > 1 else 0)))
+        rows = self.rows
+        # A key for one record belongs to the last row if that has its time and seqs up to this one.
+        begin, records = divmod(rows[_INDEX - _WIDTH], _RECORDS) if rows else (0, 1)
+        is_next = (
+            not records and rows[_TIME - _WIDTH] == ts and rows[_FIRST - _WIDTH] + at - begin == first_seq
+        )
+        if count != 1 or not is_next:
+            rows.extend((first_seq, ts, at * _RECORDS + (count if count > 1 else 0)))
         self.digests += digest
         if len(self.digests) >= _FULL_BYTES:
             self.is_closed = True
-
-    def _continues(self, at: int, first_seq: int, ts: int) -> bool:
-        """Whether a key for one record belongs to the last row."""
-        rows = self.rows
-        if not rows or rows[_TIME - _WIDTH] != ts:
-            return False
-        begin, records = divmod(rows[_INDEX - _WIDTH], _RECORDS)
-        return not records and rows[_FIRST - _WIDTH] + at - begin == first_seq
 
     # --- finding ----------------------------------------------------------------------------------------
 
@@ -267,7 +261,8 @@ class TopicKeys:
 
     def digest(self, key: bytes) -> bytes | None:
         """Return the digest of a key; None if the topic remembers no keys. Raise if the key is too long."""
-        check_key(key)
+        if len(key) > MAX_IDEMPOTENCY_KEY_BYTES:
+            check_key(key)
         if not self.topic.config.idempotency_window_ms:
             return None
         hasher = self.shared.hasher.copy()
@@ -276,7 +271,7 @@ class TopicKeys:
 
     def find(self, digest: bytes, now_ms: int) -> tuple[int, int] | None:
         """First seq and number of the records that a known key stands for; None if the key is new."""
-        known = self.by_slot.get(slot_of(digest))
+        known = self.by_slot.get(int.from_bytes(digest[:8], "little") & _SLOTS)
         at = -1 if known is None else known.find(digest)
         if known is None or at < 0 or known.time(at) < self.since(now_ms):
             return None
@@ -287,7 +282,8 @@ class TopicKeys:
         is_kept = self.topic.config.durability != "ephemeral"
         for digest, (first_seq, count) in taken.items():
             self._add(digest, first_seq, count, ts, is_kept=is_kept)
-        self._added(len(taken), ts)
+        self.count += len(taken)
+        self.shared.add(self, len(taken), ts)
 
     def encoded(self, taken: dict[bytes, tuple[int, int]], first_seq: int) -> bytes:
         """The keys as the frame has them whose records begin with `first_seq`."""
@@ -298,7 +294,7 @@ class TopicKeys:
         return encode_keys(self.shared.salt, offsets, counts, b"".join(taken))
 
     def _add(self, digest: bytes, first_seq: int, count: int, ts: int, *, is_kept: bool) -> None:
-        slot = slot_of(digest)
+        slot = int.from_bytes(digest[:8], "little") & _SLOTS
         known = self.by_slot.get(slot)
         if known is not None:
             known.is_closed = True  # the key had expired and comes again: no chunk has a key twice
@@ -308,10 +304,6 @@ class TopicKeys:
             self.chunks.append(chunk)
         self.by_slot[slot] = chunk
         chunk.add(digest, first_seq, ts, count)
-
-    def _added(self, count: int, ts: int) -> None:
-        self.count += count
-        self.shared.add(self, count, ts)
 
     def _unlink(self, digests: bytes, chunk: KeyChunk) -> None:
         by_slot = self.by_slot
@@ -422,7 +414,8 @@ class TopicKeys:
         for at, (offset, count) in enumerate(zip(keys.offsets, keys.counts, strict=True)):
             digest = keys.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
             self._add(digest, first_seq + offset, count, ts, is_kept=True)
-        self._added(len(keys.counts), ts)
+        self.count += len(keys.counts)
+        self.shared.add(self, len(keys.counts), ts)
 
     def dump(self) -> list[tuple[int, Part, Part]]:
         """The chunks that a restart keeps, as far as their records are committed."""

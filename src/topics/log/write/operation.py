@@ -35,6 +35,8 @@ class Op:
 
     # It makes the log larger: on a full disk it is refused, so that there is room for what makes it smaller.
     grows: ClassVar[bool] = False
+    # `prepare` makes its frames.
+    is_late: ClassVar[bool] = False
 
     def __init__(self, frames: list[FrameDraft], topic: Topic | None, *, sync: bool) -> None:
         self.frames = frames
