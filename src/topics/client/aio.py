@@ -5,8 +5,9 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
+from topics.client.aio_jobs import AsyncQueue
 from topics.client.aio_topic import AsyncTopic, entries
 from topics.client.cursors import Cursor
 from topics.client.encoding import codec_for
@@ -20,9 +21,6 @@ from topics.client.records import Answer, Record
 from topics.client.wire.async_io import IS_ASYNC, AsyncIO
 from topics.client.wire.requests import address_of
 from topics.client.wire.session import Session, check_times
-
-if TYPE_CHECKING:
-    from topics.client.aio_jobs import AsyncQueue
 
 T = TypeVar("T")
 
@@ -78,18 +76,16 @@ class AsyncTopics:
                 await self._io.run(cursor._flush(), ends=True)
 
     @overload
-    def topic(
-        self, name: str, *, type: None = None, **settings: Unpack[LogSettings]
-    ) -> "AsyncTopic[Any]": ...
+    def topic(self, name: str, *, type: None = None, **settings: Unpack[LogSettings]) -> AsyncTopic[Any]: ...
     @overload
-    def topic(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> "AsyncTopic[T]": ...
+    def topic(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> AsyncTopic[T]: ...
     def topic(
         self,
         name: str,
         *,
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
-    ) -> "AsyncTopic[Any]":
+    ) -> AsyncTopic[Any]:
         """Return a topic, without asking the server. Its data is JSON, or of `type`.
 
         With settings, the first write creates the topic if it is missing; if it exists with other settings,
@@ -98,21 +94,17 @@ class AsyncTopics:
         return AsyncTopic(self._io, self._session, name, codec_for(type), dict(settings))
 
     @overload
-    def queue(
-        self, name: str, *, type: None = None, **settings: Unpack[LogSettings]
-    ) -> "AsyncQueue[Any]": ...
+    def queue(self, name: str, *, type: None = None, **settings: Unpack[LogSettings]) -> AsyncQueue[Any]: ...
     @overload
-    def queue(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> "AsyncQueue[T]": ...
+    def queue(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> AsyncQueue[T]: ...
     def queue(
         self,
         name: str,
         *,
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
-    ) -> "AsyncQueue[Any]":
+    ) -> AsyncQueue[Any]:
         """Return a queue. The first push or claim creates it if it is missing."""
-        from topics.client.aio_jobs import AsyncQueue
-
         codec = codec_for(type)
         return AsyncQueue(self._io, self._session, name, codec, dict(settings), self._claimed_jobs)
 

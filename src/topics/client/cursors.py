@@ -248,47 +248,8 @@ def position_after(loss: AnyLoss) -> Position:
 _SLOT = 512
 
 
-class _AcceptedLine(msgspec.Struct, frozen=True, tag_field="accepted"):
-    why: str
-    topic: str
-    epoch: int
-
-
-class _LostLine(_AcceptedLine, frozen=True, tag="lost"):
-    gap_from: int
-    gap_to: int
-    reason: str
-    missed_estimate: int
-
-
-class _RestartedLine(_AcceptedLine, frozen=True, tag="restarted"):
-    previous_epoch: int | None
-    first_seq: int
-
-
 _decode_position = msgspec.json.Decoder(Position).decode
-_decode_line = msgspec.json.Decoder(_LostLine | _RestartedLine).decode
-
-
-def _to_line(accepted: Accepted) -> bytes:
-    loss, why = accepted.loss, accepted.why
-    if isinstance(loss, Lost):
-        line: _AcceptedLine = _LostLine(
-            why, loss.topic, loss.epoch, loss.gap_from, loss.gap_to, loss.reason, loss.missed_estimate
-        )
-    else:
-        line = _RestartedLine(why, loss.topic, loss.epoch, loss.previous_epoch, loss.first_seq)
-    return msgspec.json.encode(line)
-
-
-def _from_line(text: bytes | str) -> Accepted:
-    line = _decode_line(text)
-    loss: AnyLoss
-    if isinstance(line, _LostLine):
-        loss = Lost(line.topic, line.epoch, line.gap_from, line.gap_to, line.reason, line.missed_estimate)
-    else:
-        loss = Restarted(line.topic, line.epoch, line.previous_epoch, line.first_seq)
-    return Accepted(loss, line.why)
+_decode_accepted = msgspec.json.Decoder(Accepted).decode
 
 
 def _to_slot(position: Position) -> bytes:
@@ -328,7 +289,7 @@ class FileCursor(Cursor):
         content = self.path.read_bytes()
         try:
             position = _from_slot(content[:_SLOT])
-            self._accepted = tuple(_from_line(line) for line in content[_SLOT:].splitlines())
+            self._accepted = tuple(_decode_accepted(line) for line in content[_SLOT:].splitlines())
         except ValueError as error:
             raise ValueError(f"{self.path} is damaged, or is no cursor: {error}") from None
         return position
@@ -353,7 +314,7 @@ class FileCursor(Cursor):
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
         with beside.open("wb") as file:
             file.write(_to_slot(position))
-            file.writelines(_to_line(accepted) + b"\n" for accepted in self._accepted)
+            file.writelines(msgspec.json.encode(accepted) + b"\n" for accepted in self._accepted)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self.path)
@@ -420,7 +381,7 @@ class SqliteCursor(Cursor):
         losses = self._db.execute(
             "SELECT loss FROM topics_accepted_losses WHERE consumer = ?", (self.consumer,)
         )
-        self._accepted = tuple(_from_line(loss) for (loss,) in losses)
+        self._accepted = tuple(_decode_accepted(loss) for (loss,) in losses)
         found = self._db.execute(
             "SELECT topic, epoch, seq FROM topics_cursors WHERE consumer = ?", (self.consumer,)
         ).fetchone()
@@ -432,7 +393,7 @@ class SqliteCursor(Cursor):
     def _keep_accepted(self, accepted: Accepted) -> None:
         assert self._position is not None
         with self._at_once():
-            line = _to_line(accepted).decode()
+            line = msgspec.json.encode(accepted).decode()
             self._db.execute("INSERT INTO topics_accepted_losses VALUES (?, ?)", (self.consumer, line))
             self.store(self._position)
         self._stored = self._position

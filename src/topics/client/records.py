@@ -68,7 +68,7 @@ class _NoContainer(msgspec.Struct, frozen=True):
         raise TypeError(f"{type(self).__name__} has no length: see gap_from and gap_to, or match on its type")
 
 
-class Lost(_NoContainer, frozen=True):
+class Lost(_NoContainer, frozen=True, tag_field="kind", tag="lost"):
     """Records that are lost: seqs `gap_from` to `gap_to`, both included."""
 
     topic: str
@@ -79,7 +79,7 @@ class Lost(_NoContainer, frozen=True):
     missed_estimate: int
 
 
-class Restarted(_NoContainer, frozen=True):
+class Restarted(_NoContainer, frozen=True, tag_field="kind", tag="restarted"):
     """The topic was dropped and created again, or restored: the position is of an earlier incarnation."""
 
     topic: str

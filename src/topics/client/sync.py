@@ -2,10 +2,11 @@
 """The log for programs that block: `Topics`."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from topics.client.cursors import Cursor
 from topics.client.encoding import codec_for
+from topics.client.jobs import Queue
 from topics.client.operations import managing
 from topics.client.operations.queueing import ClaimedJobs, give_back
 from topics.client.operations.reading import OnLoss
@@ -16,9 +17,6 @@ from topics.client.topic import Topic, entries
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.requests import address_of
 from topics.client.wire.session import Session, check_times
-
-if TYPE_CHECKING:
-    from topics.client.jobs import Queue
 
 T = TypeVar("T")
 
@@ -64,16 +62,16 @@ class Topics:
         self._io.close()
 
     @overload
-    def topic(self, name: str, *, type: None = None, **settings: Unpack[LogSettings]) -> "Topic[Any]": ...
+    def topic(self, name: str, *, type: None = None, **settings: Unpack[LogSettings]) -> Topic[Any]: ...
     @overload
-    def topic(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> "Topic[T]": ...
+    def topic(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> Topic[T]: ...
     def topic(
         self,
         name: str,
         *,
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
-    ) -> "Topic[Any]":
+    ) -> Topic[Any]:
         """Return a topic, without asking the server. Its data is JSON, or of `type`.
 
         With settings, the first write creates the topic if it is missing; if it exists with other settings,
@@ -82,19 +80,17 @@ class Topics:
         return Topic(self._io, self._session, name, codec_for(type), dict(settings))
 
     @overload
-    def queue(self, name: str, *, type: None = None, **settings: Unpack[LogSettings]) -> "Queue[Any]": ...
+    def queue(self, name: str, *, type: None = None, **settings: Unpack[LogSettings]) -> Queue[Any]: ...
     @overload
-    def queue(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> "Queue[T]": ...
+    def queue(self, name: str, *, type: type[T], **settings: Unpack[LogSettings]) -> Queue[T]: ...
     def queue(
         self,
         name: str,
         *,
         type: Any = None,  # noqa: A002
         **settings: Unpack[LogSettings],
-    ) -> "Queue[Any]":
+    ) -> Queue[Any]:
         """Return a queue. The first push or claim creates it if it is missing."""
-        from topics.client.jobs import Queue
-
         codec = codec_for(type)
         return Queue(self._io, self._session, name, codec, dict(settings), self._claimed_jobs)
 

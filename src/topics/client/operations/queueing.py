@@ -17,9 +17,8 @@ from topics.client.operations.pages import TombstoneReply
 from topics.client.operations.reading import OnLoss
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import AnyLoss
-from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.requests import WireRequest
-from topics.client.wire.session import Json, Session, decode_or_refuse, topic_path
+from topics.client.wire.session import Json, Session, decode_or_refuse, reset_after_fork, topic_path
 
 T = TypeVar("T")
 # The longest wait of one request. A longer wait takes several.

@@ -11,9 +11,8 @@ from topics.client.encoding import Codec, encode_json
 from topics.client.errors import TopicNotFound, TopicsError
 from topics.client.operations.settings import WantedTopic
 from topics.client.records import Ack, Draft
-from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.requests import KEY_HEADER, Broken, NotConnected, Operation, Response, WireRequest
-from topics.client.wire.session import Session, decode_or_refuse, topic_path
+from topics.client.wire.session import Session, decode_or_refuse, reset_after_fork, topic_path
 
 T = TypeVar("T")
 MAX_BATCH_RECORDS = 10_000

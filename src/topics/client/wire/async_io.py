@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 from topics.client.wire.answers import KnownHeads
 from topics.client.wire.async_connection import ClientConnection
 from topics.client.wire.async_pool import Pool
-from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.requests import (
     Address,
     ClientClosed,
@@ -23,6 +22,7 @@ from topics.client.wire.requests import (
     broken,
     render_keyed,
 )
+from topics.client.wire.session import reset_after_fork
 
 R = TypeVar("R")
 # Statements under `if IS_ASYNC:` are left out of the generated blocking modules, and so are definitions whose

@@ -11,7 +11,6 @@ from types import coroutine
 from typing import Any, TypeAlias, TypeVar
 
 from topics.client.wire.answers import AnswerParser, KnownHeads
-from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.requests import (
     Address,
     ClientClosed,
@@ -21,6 +20,7 @@ from topics.client.wire.requests import (
     WireRequest,
     broken,
 )
+from topics.client.wire.session import reset_after_fork
 
 R = TypeVar("R")
 

@@ -1,4 +1,7 @@
-"""Requests to one server: which failures are retried, for how long, and what is known at the end."""
+"""Requests to one server: which failures are retried, for how long, and what is known at the end.
+
+Also resets, in a forked process, what belongs to its parent: sockets, locks, jobs and unsent records.
+"""
 
 import itertools
 import os
@@ -6,13 +9,13 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
 from topics.client.encoding import encode_json
 from topics.client.errors import Refused, TopicsError, Uncertain, Unreachable, refusal
-from topics.client.wire.forks import reset_after_fork
 from topics.client.wire.requests import Broken, NotConnected, Response, WireRequest, path
 
 if TYPE_CHECKING:
@@ -303,3 +306,28 @@ def _retry_after_s(response: Response) -> float:
         return float(response.headers.get("retry-after", "0"))
     except ValueError:
         return 0.0
+
+
+# --- forks --------------------------------------------------------------------------------------------------
+
+
+class Resettable(Protocol):
+    def reset_in_child(self) -> None:
+        """Called in the child after a fork. The parent finishes what it has begun."""
+
+
+# One list for the process, because Python calls hooks of the process after a fork.
+_to_reset: "WeakSet[Resettable]" = WeakSet()
+
+
+def reset_after_fork(it: Resettable) -> None:
+    _to_reset.add(it)
+
+
+def _reset_all() -> None:
+    for it in list(_to_reset):
+        it.reset_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # not every platform forks
+    os.register_at_fork(after_in_child=_reset_all)
