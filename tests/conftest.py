@@ -1,4 +1,4 @@
-"""Shared by all tests: Spark's workers run our Python, and in CI a skipped test is a failed run."""
+"""Shared by all tests: Spark's workers run our Python, and a skipped test fails the run in CI."""
 
 import gc
 import os
@@ -12,6 +12,11 @@ import msgspec
 import pytest
 from hypothesis import settings
 
+from topics import compiled
+
+# Sources are tested, and what is compiled of them only if asked for.
+os.environ.setdefault(compiled.SWITCH, "0")
+
 from tests.support import ServerProcess
 from tests.support.codecs import both_codecs
 from topics.log.engine import Engine
@@ -21,7 +26,7 @@ from topics.log.seal.snapshot_state import TopicState
 
 __all__ = ["both_codecs"]
 
-# The same examples every time: a failure seen once can be seen again. Long searches are marked slow.
+# Examples are repeatable, so that a failure can be repeated. Long searches are marked slow.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
@@ -29,7 +34,7 @@ settings.load_profile("repeatable")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-# Tables are as wide as the terminal, and tests that run in several processes are told of a narrow one.
+# Tables are as wide as the terminal, and pytest-xdist sets a narrow one.
 os.environ.pop("COLUMNS", None)
 
 
@@ -54,7 +59,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _told(reporter: pytest.TerminalReporter) -> list[str]:
-    """What tests recorded as their property "told"; what they print is lost in processes of their own."""
+    """Return lines that tests recorded as their property "told": pytest-xdist loses their output."""
     reports = [report for how in ("passed", "failed") for report in reporter.stats.get(how, [])]
     return [
         line
@@ -76,7 +81,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One running server for the tests of a module: use topic names of your own."""
+    """One running server for all tests of a module, each of which uses topic names of its own."""
     process = ServerProcess(tmp_path_factory.mktemp("server")).start()
     yield process
     process.stop()
@@ -110,7 +115,7 @@ def garbage_is_collected(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def engines_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests leave engines as a crash would; what files these had open is not for the next tests to bear."""
+    """Close the files of engines that a test leaves open, as after a crash."""
     made: list[Engine] = []
     initialize = Engine.__init__
 
@@ -126,7 +131,7 @@ def engines_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot reuses what it knew of topics that have not changed: here it is asked whether that holds."""
+    """Check that the states of topics that a snapshot reuses are current."""
     capture = checkpoint.Checkpointer.capture
 
     def checked(self: checkpoint.Checkpointer) -> tuple[list[bytes], int]:
@@ -135,7 +140,7 @@ def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         for topic in self._engine.by_id.values():
             if topic.committed:
                 known, now = decode(self._states[topic.id]), capture_topic(topic)
-                known.last_ts = now.last_ts  # of a record that is not committed yet
+                known.last_ts = now.last_ts  # it may belong to a record that is not committed
                 assert known == now, topic.name
         assert len(self._states) == sum(topic.committed for topic in self._engine.by_id.values())
         return captured
@@ -143,13 +148,13 @@ def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint.Checkpointer, "capture", checked)
 
 
-# One process starts what takes long to start: a Spark session, a cluster, or a filled server and a browser.
+# Tests that share a Spark session, a cluster or a browser run in one process.
 _SPARK = {"spark", "cluster"}
 _TOGETHER = {"browser": "browser"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes: tests that share what takes long to start stay together and come first."""
+    """Run tests that share something expensive in one process, and first."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     tests = Path(__file__).parent

@@ -23,7 +23,7 @@ def arrow_stream(*batches: dict[str, list[Any]]) -> bytes:
 
 
 def repeated(message_mib: int, times: int) -> bytes:
-    """One compressed record batch of so many MiB, many times; a few kilobytes each."""
+    """Repeat a compressed record batch, which has `message_mib` MiB and takes a few kilobytes."""
     rows = pa.array([b'"%b"' % (b"a" * (MIB // 2 - 2))] * (2 * message_mib), pa.binary())
     batch = pa.RecordBatch.from_arrays([rows], ["data"])
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -41,7 +41,7 @@ def repeated(message_mib: int, times: int) -> bytes:
 
 
 def lying(declared: int) -> bytes:
-    """A buffer that says it unfolds to so many bytes; it does not."""
+    """A buffer that claims to decompress to `declared` bytes."""
     values = b'"%b"' % (b"b" * 7777)
     batch = pa.RecordBatch.from_arrays([pa.array([values], pa.binary())], ["data"])
     sink = pa.BufferOutputStream()
@@ -49,21 +49,21 @@ def lying(declared: int) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     body = sink.getvalue().to_pybytes()
-    # In front of what zstd begins with.
+    # Before the magic number of zstd.
     true = len(values).to_bytes(8, "little") + bytes.fromhex("28b52ffd")
     assert body.count(true) == 1
     return body.replace(true[:8], declared.to_bytes(8, "little", signed=True))
 
 
 def dictionary(value_bytes: int, rows: int) -> bytes:
-    """One long value, to which all rows refer."""
+    """One long value to which all rows refer."""
     indices = pa.array([0] * rows, pa.int8())
     column = pa.DictionaryArray.from_arrays(indices, pa.array(['"%s"' % ("c" * value_bytes)]))
     return _uncompressed(column)
 
 
 def views(value_bytes: int, rows: int) -> bytes:
-    """The same with views: 16 bytes a row, all of them on one text."""
+    """One long text to which the views of all rows refer, with 16 bytes each."""
     text = b'"%b"' % (b"d" * (value_bytes - 2))
     view = len(text).to_bytes(4, "little") + text[:4] + bytes(8)
     buffers = [None, pa.py_buffer(view * rows), pa.py_buffer(text)]

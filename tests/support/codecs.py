@@ -1,4 +1,4 @@
-"""Tests that run with both codecs: with the compiled one, if there is one, and with the one in Python."""
+"""Run tests with both codecs: the native one, if it is compiled, and the one in Python."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def using_codec(name: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=CODECS)
 def both_codecs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Use it in a module whose tests hold for both codecs."""
+    """Run the tests of a module with each codec."""
     with using_codec(request.param):
         yield

@@ -21,7 +21,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def in_other_format(content: bytes, *covered: bytes) -> bytes:
-    """Return the content with another format in its header. `covered`: what else is under the checksum."""
+    """Return the content with another format in its header. The checksum includes `covered`."""
     fixed = content[:8] + struct.pack("<I", OTHER_FORMAT) + content[12:24]
     return fixed + struct.pack("<Q", checksum(fixed, *covered)) + content[32:]
 

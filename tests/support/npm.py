@@ -1,4 +1,4 @@
-"""What tests need from npm, installed where it is not there yet."""
+"""Packages of npm that tests need, installed on demand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PATIENCE_S = 110
 
 
 def node_modules(sources: Path) -> Path:
-    """Those of the package in this folder, in the versions of its lock file. Skips where there are none."""
+    """Install the packages of this folder in the versions of its lock file. Skip the test without npm."""
     npm, installed = shutil.which("npm"), sources / "node_modules"
     if npm is None:
         pytest.skip("needs npm")
-    # Other processes of the same run may want it, too: one installs, the others wait.
+    # Processes of the same run may need it at once: one installs, and the others wait.
     with (sources / "package-lock.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (installed / ".package-lock.json").exists():

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tests.support.waiting import eventually
 from tests.support.wire import Answer
-from topics import codec
+from topics import codec, compiled
 
 
 def free_port() -> int:
@@ -25,14 +25,14 @@ def free_port() -> int:
         return port
 
 
-# Py4J listens for callbacks with `select`, which knows no descriptor above 1,023; by the time Spark starts,
-# in-process engines of other tests may hold more than that. So a few low ones are set aside.
+# Py4J listens for callbacks with `select`, which accepts no descriptor above 1,023. When Spark starts,
+# in-process engines of other tests may have more open files. So a few low descriptors are reserved.
 _LOW_DESCRIPTORS = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
 
 
 @contextmanager
 def low_descriptors() -> Iterator[None]:
-    """What is opened inside gets low numbers."""
+    """Files that are opened inside get low descriptors."""
     for descriptor in _LOW_DESCRIPTORS:
         os.close(descriptor)
     _LOW_DESCRIPTORS.clear()
@@ -40,7 +40,7 @@ def low_descriptors() -> Iterator[None]:
 
 
 class ServerProcess:
-    """`topics serve` on a port of its own choosing; restart it, or kill it, as often as you like."""
+    """`topics serve` on a free port. It may be restarted and killed as often as a test needs."""
 
     patience_s = 30.0
     command: tuple[str, ...] = (sys.executable, "-m", "topics.cli.main", "serve")
@@ -52,7 +52,7 @@ class ServerProcess:
         self.log_file = directory / "server.log"
         self.environment = environment
         self.process: subprocess.Popen[bytes] | None = None
-        # Where it listens; once it has ended, where it did.
+        # Where it listens, or where it listened last.
         self.address = ""
 
     # Its life
@@ -63,14 +63,14 @@ class ServerProcess:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            # A codec that is chosen for the tests is chosen for their servers, too.
-            if not name.startswith("TOPICS_") or name == codec.SWITCH
+            # What is chosen for the tests is chosen for their servers, too.
+            if not name.startswith("TOPICS_") or name in (codec.SWITCH, compiled.SWITCH)
         }
         ours = {
             "TOPICS_PORT": "0",
             "TOPICS_PORT_FILE": str(self.port_file),
             "TOPICS_DATA_DIR": str(self.data_dir),
-            # Requests that are written out in tests name any host.
+            # Requests in tests name any host.
             "TOPICS_ALLOWED_HOSTS": "*",
         }
         with self.log_file.open("ab") as log:
@@ -84,7 +84,7 @@ class ServerProcess:
         return self.process
 
     def start(self, **environment: str) -> Self:
-        """Launch it, with these settings from now on, and wait until it is ready."""
+        """Launch the server with these settings, which later starts keep, and wait until it is ready."""
         self.environment |= environment
         self.launch()
         eventually(self.is_ready, self.patience_s, self.log)
@@ -102,15 +102,15 @@ class ServerProcess:
         return self.request("GET", "/v0/ready")
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Stop the server cleanly."""
         self.end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """The process is gone between two instructions."""
+        """Kill the process."""
         self.end(signal.SIGKILL)
 
     def end(self, number: int) -> int:
-        """Its exit code; it may have ended before the signal."""
+        """Send a signal unless the process has ended, and return its exit code."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -124,7 +124,7 @@ class ServerProcess:
         self.process.send_signal(number)
 
     def exit_code(self) -> int:
-        """Wait for the process to end by itself."""
+        """Wait until the process ends, and return its exit code."""
         assert self.process is not None
         return self.process.wait(self.patience_s)
 
@@ -152,7 +152,7 @@ class ServerProcess:
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        """On a connection of its own; `body` as JSON, bytes as they are."""
+        """Send a request on a new connection: bytes as they are, any other body as JSON."""
         connection = http.client.HTTPConnection(*self.host_and_port, timeout=40)
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()

@@ -8,23 +8,22 @@ from pathlib import Path
 from scripts import build_native
 
 _FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
-# Python does not free everything at its end, so what it has then is not asked for. For memory to be told from
-# outside, little of what was freed is kept back, and of who asked for memory only the nearest caller: all
-# ways to there are remembered for ever, and through an interpreter there is no end of them.
+# Python does not free everything at its end, so leaks are not reported. A small quarantine and short stacks
+# keep the memory small: the checker stores every stack for ever, and an interpreter has very many.
 _OPTIONS = "detect_leaks=0:quarantine_size_mb=16:thread_local_quarantine_size_kb=256:malloc_context_size=2"
 _REPORTS = ("ERROR: AddressSanitizer", "AddressSanitizer:", ": runtime error: ")
-# Of one report: what was done, where, and who had the memory.
+# Of one report.
 _LINES = 60
 
 
 def library() -> str | None:
-    """The checker's, where there is a compiler that has one."""
+    """Return the library of the checker if the compiler has one."""
     command = build_native.compiler()
     if command is None or not build_native.headers():
         return None
     asked = [*command, "-print-file-name=libasan.so"]
     found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    # A compiler without it says only the name again.
+    # A compiler without it prints only the name.
     return found if Path(found).is_absolute() else None
 
 
@@ -38,7 +37,7 @@ def build(folder: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """For the process: every object of Python and every buffer of Arrow comes from the checked allocator."""
+    """Return variables that make Python and Arrow use the checked allocator for every object and buffer."""
     checker = library()
     if checker is None:
         raise RuntimeError("no C compiler with AddressSanitizer, or no headers of Python")
@@ -53,7 +52,7 @@ def environment() -> dict[str, str]:
 
 
 def reported(log: str) -> list[str]:
-    """The lines of the first report in what a process has said, if there is any."""
+    """Return the lines of the first report in a log."""
     lines = log.splitlines()
     for at, line in enumerate(lines):
         if any(mark in line for mark in _REPORTS):

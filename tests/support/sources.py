@@ -1,4 +1,4 @@
-"""What the sources look like to a machine: modules, what they import, how long they are, who assigns what."""
+"""The sources as data: modules, their imports, their length, and assignments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SILENT_TOKENS = {
 
 @cache
 def modules() -> dict[str, Path]:
-    """Every module of ours by its dotted name; a package stands for its `__init__`."""
+    """Return our modules by dotted name. A package stands for its `__init__`."""
     found = {}
     for path in sorted(SRC.rglob("*.py")):
         parts = path.relative_to(SRC).with_suffix("").parts
@@ -47,13 +47,13 @@ def is_within(module: str, package: str) -> bool:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """The modules of ours that `module` imports anywhere in its text, as the most exact name known."""
+    """Return our modules that `module` imports anywhere, by their most exact names."""
     return _named(module, ast.walk(tree(module)))
 
 
 @cache
 def imports_at_start(module: str) -> frozenset[str]:
-    """Those it imports as soon as it is imported itself: not for the type checker, not inside a function."""
+    """Return our modules that `module` imports at its own import: not for types, not inside a function."""
     return _named(module, _run_at_import(tree(module)))
 
 
@@ -87,7 +87,7 @@ def _named(module: str, nodes: Iterator[ast.AST]) -> frozenset[str]:
 
 
 def knots(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Groups of modules that all lead to each other (Tarjan), largest first; single ones are left out."""
+    """Return groups of modules that all lead to each other (Tarjan), the largest first."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -120,7 +120,7 @@ def knots(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
 
 @cache
 def code_lines(module: str) -> int:
-    """Lines with code on them: no blanks, no comments, no docstrings."""
+    """Count lines with code, without blanks, comments and docstrings."""
     text = modules()[module].read_text()
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -143,7 +143,7 @@ def import_statements(module: str) -> int:
 
 
 def fields(module: str, class_name: str) -> frozenset[str]:
-    """The fields that a dataclass declares."""
+    """Return the fields that a dataclass declares."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ClassDef) and node.name == class_name:
             declared = {ast.unparse(s.target) for s in node.body if isinstance(s, ast.AnnAssign)}
@@ -153,7 +153,7 @@ def fields(module: str, class_name: str) -> frozenset[str]:
 
 
 def outside_assignments(names: Collection[str], held_as: Collection[str]) -> list[str]:
-    """Where one of these fields is assigned on something that is called so and is not `self`."""
+    """Return where one of these fields is assigned on a variable with one of these names, except `self`."""
     found = []
     for module in modules():
         if not is_within(module, "topics"):

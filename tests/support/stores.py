@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# Without the header, moto is one of those stores that take every put.
+# Without the header, moto accepts every put, as some stores do.
 _MOTO = """
 import logging, sys
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -33,7 +33,7 @@ print(server.server_port, flush=True)
 server.serve_forever()
 """
 BUCKET = "lake"
-# Of the account that every azurite has.
+# The key of the account that every azurite has.
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
@@ -48,7 +48,7 @@ class Store:
         return f"{self.scheme}://{BUCKET}/{name}"
 
     def names(self, name: str = "") -> set[str]:
-        """All there is below an address."""
+        """Return the names below an address."""
         import obstore
         from obstore.store import from_url
 
@@ -96,7 +96,7 @@ class S3(Store):
 
 
 class Azure(Store):
-    """Installed by npm, into a folder that stays for the next time."""
+    """Azurite, which npm installs into a folder that later runs use."""
 
     scheme = "az"
 
@@ -118,7 +118,7 @@ class Azure(Store):
         self.options = {
             "azure_storage_account_name": "devstoreaccount1",
             "azure_storage_account_key": _KEY,
-            # Lists of azurite do not begin in the middle, which clients know of an emulator only.
+            # Azurite cannot begin a list in the middle, which clients expect of an emulator only.
             "azure_storage_use_emulator": "true",
             "allow_http": "true",
         }
@@ -136,7 +136,7 @@ class Azure(Store):
         raise AssertionError("azurite does not start")
 
     def _make_container(self, port: int) -> None:
-        """Signed as Azure wants it: the only request that obstore does not make."""
+        """Create the container with a signed request, which obstore does not offer."""
         import base64
         import hashlib
         import hmac
@@ -179,10 +179,10 @@ def _azurite() -> str:
 
 # --- Hadoop's file system for S3 ---------------------------------------------------------------------------
 
-# On PyPI, where most people have nothing to do with it, this package has both jars inside.
+# This package of PyPI contains both jars.
 _PACKAGE = "sagemaker-pyspark==1.4.5"
 _JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
-# Spark's Hadoop is younger than these, and its defaults are texts ("60s") and classes that they do not know.
+# Spark's Hadoop is newer than these jars, which do not know its defaults (texts such as "60s", and classes).
 _OF_THEIR_TIME = {
     "assumed.role.session.duration": "30m",
     "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
@@ -194,7 +194,7 @@ _OF_THEIR_TIME = {
 
 
 def s3a_settings(store: S3) -> dict[str, str]:
-    """For `[spark]`."""
+    """Return settings for `[spark]`."""
     told = {
         "endpoint": store.options["aws_endpoint_url"],
         "access.key": store.options["aws_access_key_id"],
@@ -208,7 +208,7 @@ def s3a_settings(store: S3) -> dict[str, str]:
 
 
 def _jars() -> list[Path]:
-    """Downloaded once, into a folder that stays for the next time."""
+    """Download the jars once into a folder that later runs use."""
     folder = Path.home() / ".cache" / "topics-tests" / "hadoop"
     found = [folder / name for name in _JARS]
     if not all(jar.exists() for jar in found):

@@ -1,4 +1,4 @@
-"""Waiting for what happens in another thread or process."""
+"""Wait for an event in another thread or process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def eventually(
     *,
     every_s: float = 0.005,
 ) -> Found:
-    """Ask until the answer is a true one, and return that; `what` is said when time runs out."""
+    """Call `condition` until its result is true, and return it. Fail with `what` when time runs out."""
     deadline = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < deadline, what if isinstance(what, str) else what()

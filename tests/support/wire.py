@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 PATIENCE_S = 20.0
-# For clients whose kernel is to take as little as possible on their behalf.
+# For clients whose kernel should buffer as little as possible.
 LEAST_RECEIVED = 4096
 
 
@@ -20,7 +20,7 @@ class Answer:
 
     @classmethod
     def read(cls, connection: http.client.HTTPConnection) -> Answer:
-        """The whole answer to what was asked on this connection."""
+        """Read the answer to the last request of a connection."""
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         return cls(response.status, headers, response.read())
@@ -35,7 +35,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """Which error this is, after checking the envelope around it."""
+        """Return the error code, after a check of the whole error."""
         assert self.headers["content-type"] == "application/json"
         assert set(self.json) <= {"error", "performance"}
         error = self.json["error"]
@@ -47,7 +47,7 @@ class Answer:
         return code
 
     def ok(self, status: int = 200) -> Any:
-        """The body of a success: no wrapper, no error, always timed."""
+        """Return the body of a success, which has no wrapper and no error, and is always timed."""
         assert self.status == status, (self.status, self.body[:500])
         assert self.headers["content-type"].startswith("application/json")
         body = self.json
@@ -57,7 +57,7 @@ class Answer:
         return body
 
     def refused(self, status: int, code: str) -> Any:
-        """The detail of a refusal of this kind."""
+        """Return the detail of a refusal with this status and code."""
         assert self.status == status, (self.status, self.body[:500])
         assert self.code == code, self.body[:500]
         if status in (429, 503):
@@ -120,7 +120,7 @@ class Wire:
         return data
 
     def at_end(self) -> bool:
-        """True when the server has closed, with or without a reset."""
+        """Return whether the server has closed the connection, with or without a reset."""
         try:
             return self.file.read(1) == b""
         except ConnectionError:
