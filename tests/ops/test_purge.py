@@ -15,7 +15,6 @@ import pytest
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab
 from tests.support.damage import flip
-from tests.support.disk import QuickDisk
 from topics.core.errors import ApiError
 from topics.flow.checkpoints import Checkpoints
 from topics.flow.pins import SegmentPins
@@ -25,7 +24,7 @@ from topics.ops import purge as purge_module
 from topics.ops.purge import Purge, Purges
 from topics.ops.purge_segments import FilePlan, SegmentPurge
 from topics.storage.cold_files import Owner, write_owner
-from topics.storage.filesystem import AHEAD, Buffer, Filesystem
+from topics.storage.filesystem import AHEAD, Filesystem
 from topics.storage.segment import file_name
 
 SECRET, TAG, NODE = "a-secret-payload", "tag-of-somebody", "node-of-somebody"
@@ -356,29 +355,6 @@ def test_what_turns_out_to_be_damaged_is_announced(tmp_path: Path) -> None:
 
 
 # --- crashes --------------------------------------------------------------------------------------------
-
-
-class PhotographedDisk(QuickDisk):
-    """Keeps a copy of the whole directory from before every change: the state after a kill there."""
-
-    def __init__(self, directory: Path, album: Path) -> None:
-        super().__init__()
-        self._directory = directory
-        self._album = album
-        self.photographs: list[Path] = []
-        self.is_on = False
-
-    def before(self, operation: str, path: Path, buffers: Sequence[Buffer] = (), position: int = 0) -> None:
-        if operation == "write":
-            # Half of it, as a kill in the middle would leave it.
-            whole = b"".join(buffers)
-            with path.open("r+b") as file:
-                file.seek(position)
-                file.write(whole[: len(whole) // 2])
-        if self.is_on and operation not in ("open", "make_dirs", "sync_dir"):
-            target = self._album / f"{len(self.photographs):03d}"
-            shutil.copytree(self._directory, target)
-            self.photographs.append(target)
 
 
 def test_a_purge_that_fails_says_so(
