@@ -15,7 +15,6 @@ from tests.http.queue_app import QueueApp
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import Wire, eventually, raw_request
 from topics.flow.watch.delivery import Subscription
-from topics.http import stream as outlet
 from topics.http.connection import Connection
 from topics.http.exchange import Exchange
 from topics.http.request_parser import RequestParser
@@ -181,24 +180,3 @@ def test_a_worker_that_never_reads_is_cut_off_and_others_get_its_jobs(app: Queue
     assert error.data == {"code": 429, "error": "slow_consumer", "retry_after_ms": 2000, "topics": ["q"]}
     eventually(lambda: app.footprint()["slots"] == 0)
     assert app.work().next("job").data["deliveries"] == 2
-
-
-def test_a_worker_that_reads_again_in_time_is_served_on(app: QueueApp) -> None:
-    deaf = deaf_worker(app)
-    eventually(lambda: any(stream.stalled for stream in app.app.node.queues.workers()))
-    app.write("q", "last")
-    reader = EventReader.__new__(EventReader)
-    reader.wire, reader._text = deaf, b""
-    assert deaf.read_head()[0] == 200
-    assert [reader.next("job").data["$seq"] for _ in range(BLOCKS + 1)] == list(range(1, BLOCKS + 2))
-
-
-def test_a_worker_that_ignores_even_the_last_words_is_torn_down(
-    app: QueueApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outlet, "EXPLANATION_S", 0.2)
-    app.app.service.streams.patience_s = 0.1
-    deaf = deaf_worker(app)
-    eventually(lambda: app.footprint()["workers"] == 1)
-    eventually(lambda: app.footprint()["slots"] == app.footprint()["connections"] == 0)
-    deaf.close()

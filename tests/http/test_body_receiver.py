@@ -1,19 +1,14 @@
 import gc
 import socket
-import threading
 import time
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topics.core import ApiError
-from topics.http import connection as connection_module
 from topics.http.context import Limits
-from topics.http.exchange import Exchange
 from topics.http.reading import LEAST_BYTES, BodyReceiver
-from topics.http.request_parser import RequestParser
 from topics.http.routing import Body, Route
 
 # Of which each byte tells its place, for a while.
@@ -63,28 +58,6 @@ def begin(running, raw, wait_until):
     return begin
 
 
-def test_the_rest_comes_past_the_parser_and_the_next_request_does_not(
-    running, raw, begin, wait_until, monkeypatch
-):
-    parsed, usual = [], RequestParser.on_body
-
-    def on_body(self, piece):
-        parsed.append(len(piece))
-        usual(self, piece)
-
-    # httptools looks it up once, when the connection is made.
-    monkeypatch.setattr(RequestParser, "on_body", on_body)
-    wire = running.connect()
-    for _ in range(3):
-        rest = begin(wire)
-        wait_until(lambda: is_received(running) == [True])
-        wire.send(rest + raw("GET", "/name/next"))
-        assert wire.read().body == LARGE
-        assert wire.read().body == b"next"
-        assert is_received(running) == [False]
-    assert sum(parsed) == 3 * BEGUN
-
-
 def test_bodies_arrive_whole_wherever_they_are_cut(running, raw):
     """Of any length, and one behind the other: what comes behind a body is none of it."""
 
@@ -103,95 +76,11 @@ def test_bodies_arrive_whole_wherever_they_are_cut(running, raw):
     check()
 
 
-def test_a_body_stays_where_it_was_received(serve, raw, wait_until):
-    """In the memory that the socket was read into: it is not copied from there."""
-    places = []
-
-    def note(exchange):
-        places.append(place_of(exchange.body))
-        exchange.reply(b"")
-
-    running = serve([Route(method="POST", template="/", handler=note, body=Body.REQUIRED)])
-    wire, request = running.connect(), raw("POST", "/", LARGE)
-    wire.send(request[:1000])
-    wait_until(lambda: is_received(running) == [True])
-    (link,) = links(running)
-    received = place_of(link._transport.get_protocol()._room)
-    wire.send(request[1000:])
-    assert wire.read().status == 200
-    assert places == [received]
-
-
-def place_of(buffer):
-    return np.frombuffer(buffer, np.uint8).ctypes.data
-
-
-def test_whoever_goes_with_the_last_byte_is_not_handled(running, wire, begin, wait_until, monkeypatch):
-    """Between the last byte and the handler there is a turn of the loop, in which anything may happen."""
-    finish, finished, handled = BodyReceiver._finish, threading.Event(), []
-
-    def finish_late(self):
-        finish(self)
-        finished.set()
-
-    def lost_first(self):
-        self._connection._transport.abort()
-        running.loop.call_later(0.1, finish_late, self)
-
-    monkeypatch.setattr(BodyReceiver, "_finish", lost_first)
-    monkeypatch.setattr(connection_module, "handle", lambda context, exchange: handled.append(exchange))
-    rest = begin(wire)
-    (link,) = links(running)
-    wire.send(rest)
-    wait_until(finished.is_set)
-    assert (links(running), handled, link._parser) == ([], [], None)
-    assert running.server.context.request_room.held == 0
-
-
 def test_no_body_stays_with_its_connection(running, wire, begin):
     wire.send(begin(wire))
     assert wire.read().body == LARGE
     receivers = [found for found in gc.get_objects() if isinstance(found, BodyReceiver)]
     assert [(found._exchange, len(found._room)) for found in receivers] == [(None, 0)] * len(receivers)
-
-
-@pytest.mark.parametrize(("rest_bytes", "is_worth_it"), [(LEAST_BYTES - 1, False), (LEAST_BYTES, True)])
-def test_a_small_rest_is_not_worth_it(running, wire, begin, wait_until, rest_bytes, is_worth_it):
-    body = LARGE[: BEGUN + rest_bytes]
-    rest = begin(wire, body)
-    wait_until(lambda: is_received(running) == [is_worth_it])
-    wire.send(rest)
-    assert wire.read().body == body
-
-
-def test_the_last_request_is_left_to_the_parser(running, wire, begin):
-    rest = begin(wire, headers={"Connection": "close"})
-    assert is_received(running) == [False]
-    wire.send(rest)
-    answer = wire.read()
-    assert (answer.body, answer.headers["connection"]) == (LARGE, "close")
-    assert wire.at_end()
-
-
-def test_chunks_are_left_to_the_parser(running, wire, wait_until):
-    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(LARGE)
-    wire.send(head + chunked + LARGE[:BEGUN])
-    wait_until(lambda: [link._reading is not None for link in links(running)] == [True])
-    assert is_received(running) == [False]
-    wire.send(LARGE[BEGUN:] + b"\r\n0\r\n\r\n")
-    assert wire.read().body == LARGE
-
-
-def test_without_memory_for_all_of_it_what_comes_is_taken(running, wire, begin, monkeypatch):
-    def none_left(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(Exchange, "receive_into", none_left)
-    rest = begin(wire)
-    assert is_received(running) == [False]
-    wire.send(rest)
-    assert wire.read().body == LARGE
 
 
 def test_whoever_goes_in_the_middle_leaves_nothing_behind(running, wire, begin, wait_until):

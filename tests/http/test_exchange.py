@@ -53,26 +53,6 @@ def test_closing_is_told_once_to_a_parked_request(serve, wait_until):
     assert exchange.open_stream(b"text/event-stream").closed
 
 
-def test_a_task_may_end_with_its_client(serve, wait_until):
-    ended = []
-
-    async def work():
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.append(True)
-
-    route = Route(
-        method="GET", template="/", handler=lambda exchange: exchange.run(work(), until_closed=True)
-    )
-    running = serve([route])
-    wire = running.connect()
-    wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    wait_until(lambda: bool(running.server.context.tasks))
-    wire.close()
-    wait_until(lambda: bool(ended) and not running.server.context.tasks)
-
-
 def test_head_gets_the_head_of_the_answer_to_get(serve):
     def stream(exchange):
         exchange.open_stream(b"text/event-stream").close()

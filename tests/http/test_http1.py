@@ -71,15 +71,6 @@ def test_trailers_do_not_become_headers_of_the_next_request(serve):
     assert wire.request("GET", "/name/a").status == 401
 
 
-def test_repeated_headers_are_joined(serve):
-    def show(exchange):
-        exchange.reply(exchange.header(b"accept"))
-
-    wire = serve([Route(method="GET", template="/", handler=show)]).connect()
-    wire.send(b"GET / HTTP/1.1\r\nHost: x\r\nACCEPT: a\r\naccept: b\r\n\r\n")
-    assert wire.read().body == b"a, b"
-
-
 def test_a_long_target_is_refused(wire):
     assert wire.request("GET", "/name/" + "a" * 16_000).status == 200
     answer = wire.request("GET", "/name/" + "a" * 40_000)

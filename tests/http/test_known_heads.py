@@ -1,12 +1,9 @@
-import asyncio
 import time
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topics.http.connection import Connection
 from topics.http.exchange import Exchange
 from topics.http.known_heads import KnownHeads
 from topics.http.routing import Body, Route
@@ -36,23 +33,6 @@ def test_what_came_of_a_head_is_found_by_its_bytes():
     known = remembered().get(HEAD)
     assert (known.name, known.route, known.body_bytes) == ("a", ROUTE, 2)
     assert known.headers == HEADERS
-
-
-def test_nothing_is_taken_from_a_dictionary_of_heads_or_replaced_in_it():
-    heads = remembered()
-    kept, known = heads.heads, heads.get(HEAD)
-    heads.remember(remembered_exchange(), HEAD + b"\r\n\r\n{}")
-    assert heads.get(HEAD) is kept[HEAD] is known
-    heads.forget()
-    assert heads.get(HEAD) is None
-    assert heads.heads is not kept
-    assert kept[HEAD] is known
-
-
-def test_another_head_is_another_head():
-    heads = remembered()
-    assert heads.get(HEAD.replace(b"/a", b"/b")) is None
-    assert heads.get(HEAD[:-1]) is None
 
 
 @pytest.mark.parametrize("name", [b"expect", b"upgrade", b"transfer-encoding"])
@@ -143,27 +123,6 @@ def test_a_known_head_cut_before_its_end(serve):
     wire.send(whole[cut:])
     assert wire.read().body == b"x" * size
     wire.close()
-
-
-@pytest.mark.parametrize(("size", "is_known"), [(2, True), (20_000, True), (64 * 1024 + 1, False)])
-def test_large_requests_are_known_as_well_unless_they_take_room(serve, size, is_known):
-    asked = []
-    route = Route(method="POST", template="/v0/topics/:topic", handler=asked.append, body=Body.REQUIRED)
-    running = serve([route])
-    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    head += b"Content-Length: %d" % size
-
-    async def talk():
-        connection = Connection(running.server.context)
-        connection.connection_made(Mock(**{"is_closing.return_value": False}))
-        for _ in range(2):
-            connection.data_received(head + b"\r\n\r\n" + b"x" * size)
-            asked[-1].reply(b"{}")
-        connection.connection_lost(None)
-
-    asyncio.run_coroutine_threadsafe(talk(), running.loop).result()
-    assert [len(exchange.body) for exchange in asked] == [size] * 2
-    assert (running.server.context.known_heads.get(head) is not None) is is_known
 
 
 @pytest.mark.parametrize("keys", ["", "k,other:r"])

@@ -71,11 +71,6 @@ asyncio.run(main())
     assert done.returncode == 0, done.stderr
 
 
-def test_modules_are_there_after_loading() -> None:
-    asyncio.run(load("json", "wave"))
-    assert "wave" in sys.modules
-
-
 @pytest.mark.parametrize("verb", ["put_part", "commit", "drop"])
 def test_stages_import_what_they_need_on_a_thread(verb: str) -> None:
     """Whatever is imported in the handler itself is imported while everybody waits."""

@@ -17,7 +17,6 @@ import pytest
 import uvloop
 
 from tests.support import raw_request
-from topics.core.errors import ConfigError
 from topics.core.settings import Settings
 from topics.http.admission import readiness
 from topics.http.app import Application, _ServerStopped
@@ -186,19 +185,6 @@ def test_a_request_that_comes_early_is_answered_when_recovery_is_over(early: Cal
     uvloop.run(main())
 
 
-def test_a_stream_that_is_opened_early_begins_when_recovery_is_over(early: Callable[..., Early]) -> None:
-    async def main() -> None:
-        async with early() as server:
-            upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-            key = {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
-            reader = await server.send(raw_request("GET", "/v0/ws", None, upgrade | key))
-            await server.wait_for(1)
-            await server.end_recovery()
-            assert (await reader.readline()).startswith(b"HTTP/1.1 101")
-
-    uvloop.run(main())
-
-
 def test_after_a_while_it_is_refused(early: Callable[..., Early], monkeypatch: pytest.MonkeyPatch) -> None:
     assert readiness.HOLD_S == 2.0
     monkeypatch.setattr(readiness, "HOLD_S", 0.05)
@@ -293,17 +279,5 @@ def test_an_empty_directory_is_ready_when_it_can_be_connected_to(
         assert (await get(app, "/v0/ready"))[0] == 200
         app.server.request_stop()
         await running
-
-    uvloop.run(main())
-
-
-def test_what_stands_in_the_way_of_listening_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            app = Application(Settings(port=taken.getsockname()[1], data_dir=str(tmp_path)))
-            with pytest.raises(ConfigError, match="cannot listen"):
-                await app.run()
-        assert list((tmp_path / "journal").iterdir()) == []
-        app.node.home.release()
 
     uvloop.run(main())

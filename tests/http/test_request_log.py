@@ -70,33 +70,6 @@ def test_an_id_that_could_forge_a_log_is_no_id(serve: Serve, wrong: str) -> None
     assert "x-request-id" not in running.request("GET", "/quick", headers={"X-Request-Id": wrong}).headers
 
 
-def test_two_ids_are_none(serve: Serve, raw: Callable[..., bytes]) -> None:
-    wire = serve(routes()).connect()
-    wire.send(raw("GET", "/quick", headers={"X-Request-Id": "one", "x-request-id": "two"}))
-    assert "x-request-id" not in wire.read().headers
-
-
-def test_an_id_made_up_for_one_request_is_not_given_to_the_next(
-    app: RunningApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app.write("a", 1)
-    wire = app.wire()
-
-    def read_id() -> str | None:
-        return wire.request("POST", "/v0/topics/a/diff", b'{"from_seq":0}').headers.get("x-request-id")
-
-    # Often enough for the head to be recognised as one that was seen before.
-    assert [read_id() for _ in range(4)] == [None] * 4
-    later = time.perf_counter() + 3600
-    with monkeypatch.context() as patch:
-        patch.setattr("topics.http.request_log.perf_counter", lambda: later)
-        first, second = read_id(), read_id()
-    assert first
-    assert second
-    assert first != second
-    assert read_id() is None
-
-
 def test_a_failure_gets_an_id_and_a_line(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     answer = serve(routes()).request("GET", "/broken")
     assert answer.status == 500

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.core.settings import Settings
-from topics.engine.node import Node, State
-from topics.http.app import Application
-from topics.log.recover.recovery import Recovery
+from topics.engine.node import Node
 from topics.log.recover.replay import JournalReplay
-from topics.storage.filesystem import Filesystem
 
 
 @pytest.fixture
@@ -91,54 +86,3 @@ def test_a_clean_stop_leaves_nothing_to_replay(
     assert node.engine.require("t").head == 5000
     assert replayed == []
     node.leave(clean=True)
-
-
-def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    # A directory in which nothing was ever written is recovered before anybody can connect.
-    before = Node(Settings(data_dir=str(tmp_path)))
-    before.recover()
-    before.leave(clean=True)
-    reached, go_on = threading.Event(), threading.Event()
-
-    def slow(recovery: Recovery) -> None:
-        recovery._progress(0.25)
-        reached.set()
-        assert go_on.wait(20)
-        recovery._progress(0.5)
-        raise AssertionError("it should have stopped here")
-
-    monkeypatch.setattr(Recovery, "run", slow)
-    app = Application(Settings(data_dir=str(tmp_path), port=0), Filesystem())
-    monkeypatch.setattr(app.server, "serve_until_signal", _until_asked(app))
-    thread = threading.Thread(target=lambda: uvloop.run(app.run()))
-    thread.start()
-    try:
-        assert reached.wait(20)
-        wire = Wire(app.server.address)
-        answer = wire.request("GET", "/v0/ready")
-        assert (answer.status, answer.code) == (503, "not_ready")
-        assert answer.json["error"]["detail"] == {"replay_progress": 0.25}
-        assert wire.request("GET", "/v0/health").status == 200
-        refused = wire.request("GET", "/v0/topics")
-        assert (refused.status, refused.code) == (503, "not_ready")
-        assert wire.request("GET", "/v0/openapi.json").status == 200
-        app.server.context.loop.call_soon_threadsafe(app.server.request_stop)
-        eventually(lambda: app.readiness.draining)
-    finally:
-        go_on.set()
-        thread.join(20)
-    assert not thread.is_alive()
-    wire.close()
-    assert app.node.state is State.OPENED
-    app.node.home.release()
-
-
-def _until_asked(app: Application):
-    async def serve() -> None:
-        await app.server._stopping.wait()
-        await app.server.stop()
-
-    return serve

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -121,16 +120,6 @@ def test_another_topic_or_another_route_waits(log: Log, other: bytes) -> None:
     assert wire.read().body == b"3"
 
 
-def test_a_read_after_appends_waits_for_them(log: Log) -> None:
-    wire = log.send(append("1"), append("2"), read(), append("3"))
-    log.await_started("1", "2")
-    log.reply("2", "1")
-    assert [wire.read().body for _ in range(3)] == [b"1", b"2", b"[]"]
-    log.await_started("1", "2", "read t", "3")
-    log.reply("3")
-    assert wire.read().body == b"3"
-
-
 def test_a_refusal_waits_for_its_place_and_holds_up_nothing(log: Log) -> None:
     wire = log.send(append("1"), append("bad"), append("2"), raw_request("GET", "/nowhere"), append("3"))
     log.await_started("1", "bad", "2")
@@ -169,25 +158,6 @@ def test_a_client_that_ends_its_side(log: Log) -> None:
     assert [reply.body for reply in replies] == [b"1", b"2", b"3"]
     assert [reply.headers.get("connection") for reply in replies] == [None, None, "close"]
     assert wire.at_end()
-
-
-def test_a_client_that_goes_in_between(serve: Serve) -> None:
-    log = Log(serve, keys="k")
-    key = {"Authorization": "Bearer k"}
-    wire = log.send(*(append(str(n), **key) for n in range(4)), raw_request("GET", "/read/t", None, key))
-    log.await_started("0", "1", "2", "3")
-    assert log.running.inflight() == 4
-    log.reply("2")
-    eventually(lambda: log.running.inflight() == 3)
-    gone = list(log.open.values())
-    # A client that only ends its side would still be answered.
-    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    wire.close()
-    eventually(lambda: not log.running.server.context.connections)
-    assert log.running.inflight() == 0
-    assert all(exchange.closed for exchange in gone)
-    log.reply("3", "0", "1")
-    assert log.started == ["0", "1", "2", "3"]
 
 
 def test_an_error_that_ends_the_connection_ends_those_behind_it(serve: Serve) -> None:

@@ -106,24 +106,6 @@ def test_a_stream_that_is_not_read_shows_and_can_be_waited_for(running, opened, 
     assert stream.buffered() == 0
 
 
-def test_leaving_wakes_whoever_waits_to_write(running, opened, raw, wait_until):
-    wire = running.connect()
-    wire.send(raw("GET", "/stream", headers=AUTH))
-    wire.read_head()
-    stream = opened[0]
-
-    async def fill():
-        while stream.buffered() < 4 << 20:
-            stream.write(bytes(1 << 20))
-        await stream.drain()
-        return stream.closed
-
-    waiting = asyncio.run_coroutine_threadsafe(fill(), running.loop)
-    wait_until(lambda: stream.buffered() >= 4 << 20)
-    wire.close()
-    assert waiting.result(20) is True
-
-
 def test_a_handler_that_fails_after_opening_ends_the_stream(running, raw, caplog):
     wire = running.connect()
     wire.send(raw("GET", "/broken", headers=AUTH))

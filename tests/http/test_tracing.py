@@ -147,26 +147,6 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.Mo
     Tracing(Provider(shutdown_on_exit=False), Exporter()).stop()
 
 
-def test_an_export_under_way_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.http.tracing._LAST_WORDS_S", 0.01)
-    answered = threading.Event()
-
-    class Exporter(SpanExporter):
-        pass
-
-    class Provider(TracerProvider):
-        def shutdown(self) -> None:
-            assert answered.wait(20)
-
-    stopping = threading.Thread(target=Tracing(Provider(shutdown_on_exit=False), Exporter()).stop)
-    stopping.start()
-    stopping.join(10)
-    try:
-        assert not stopping.is_alive()
-    finally:
-        answered.set()
-
-
 def test_without_tracing_nothing_of_it_is_loaded() -> None:
     code = "import sys, topics.http.app; print([m for m in sys.modules if m.startswith('opentelemetry')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

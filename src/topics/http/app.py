@@ -10,7 +10,7 @@ from topics.core import Clock, ConfigError, Settings
 from topics.engine.node import Node
 from topics.flow.upkeep import keep_freed_blocks
 from topics.http.admission.address import parse_base_path, refuse_exposure_without_keys, shown_address
-from topics.http.admission.auth import KeyRing, is_revoked, read_keys
+from topics.http.admission.auth import KeyRing, read_keys
 from topics.http.admission.callers import parse_hosts, parse_origins
 from topics.http.admission.readiness import Readiness
 from topics.http.console import routes as console
@@ -36,7 +36,7 @@ from topics.http.routes import (
     watch,
     work,
 )
-from topics.http.routes.service import Parked, Routes, Service
+from topics.http.routes.service import Routes, Service
 from topics.http.routing import Route
 from topics.http.server import Server
 from topics.http.tls import tls_context
@@ -122,7 +122,7 @@ class Application:
             self.server.request_log.trace(self._tracing)
             node.span = self._tracing.span
         self.server.on_hangup = self.reload
-        self.server.on_shutdown += [self._tell_stopping, service.streams.shut_down, self._end_waiting]
+        self.server.on_shutdown += [self._tell_stopping, service.streams.shut_down, service.end_waiting]
         self.server.on_shutdown.append(self.node.routers.readers.release_all)
         self.server.on_stopped += [self._close, self._stop_tracing]
         # Told when data requests are answered.
@@ -144,7 +144,10 @@ class Application:
             self._tell_ready()
             for tell in self.on_ready:
                 tell()
-            asyncio.get_running_loop().call_later(REST_S, self._import_the_rest)
+            # On a thread, while clients are served: none of them has to wait when the first socket comes.
+            loop = asyncio.get_running_loop()
+            late = "topics.http.websocket"
+            loop.call_later(REST_S, lambda: loop.run_in_executor(None, import_module, late))
         except _ServerStopped:
             log.info("stopped while recovering")
         except BaseException:
@@ -163,10 +166,6 @@ class Application:
             await self.server.listen()
             log.info("recovering", extra=fields(address=self._addresses(), data_dir=self._data_dir()))
             await self.recover()
-
-    def _import_the_rest(self) -> None:
-        """On a thread, while clients are served: none of them has to wait when the first socket comes."""
-        asyncio.get_running_loop().run_in_executor(None, import_module, "topics.http.websocket")
 
     async def recover(self) -> None:
         with self.node.span("recovery"):
@@ -192,7 +191,7 @@ class Application:
         self.server.context.known_heads.forget()
         if gone:
             self.service.streams.end_revoked()
-            self._release(lambda parked: is_revoked(parked.key))
+            self.service.end_waiting(of_revoked=True)
         names = ", ".join(sorted(key.name for key in gone)) or "none"
         log.info("settings were read again: %d keys are known, gone: %s", len(self._keyring.keys), names)
 
@@ -201,14 +200,6 @@ class Application:
         if self.readiness.draining:
             # As safe as a crash, and the stop does not have to wait for it.
             raise _ServerStopped
-
-    def _end_waiting(self) -> None:
-        self._release(lambda _: True)
-
-    def _release(self, is_over: Callable[[Parked], bool]) -> None:
-        for parked in tuple(self.service.parked):
-            if is_over(parked):
-                parked.release()
 
     # What the log says about the start and the stop
 

@@ -1,7 +1,7 @@
 """Answers and streams in fewer bytes, for clients that ask for it: zstd or gzip."""
 
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from topics.http.response_heads import HeaderList
@@ -19,13 +19,6 @@ _EVENTS_BITS, _EVENTS_MEMORY = 12, 4
 _ZSTD_EVENTS_LOG, _ZSTD_BULK_LOG = 12, 19
 _ENCODINGS = (b"zstd", b"gzip")
 _NONE = b""
-
-
-class StreamEncoder(Protocol):
-    def encode(self, data: bytes) -> bytes:
-        """Whole: the client can read all of it before more comes."""
-
-    def end(self) -> bytes: ...
 
 
 def chosen_encoding(accepted: bytes) -> bytes:
@@ -66,37 +59,27 @@ def compress(body: bytes, encoding: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL).compress(body)
 
 
-def stream_encoder(encoding: bytes, *, in_bulk: bool) -> StreamEncoder:
-    return (_GzipStream if encoding == b"gzip" else _ZstdStream)(in_bulk)
+class StreamEncoder:
+    """Compresses a stream. After each piece, the client can read all of it."""
 
+    def __init__(self, encoding: bytes, *, in_bulk: bool) -> None:
+        self._packer: Any
+        if encoding == b"gzip":
+            bits, memory = (zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL) if in_bulk else (_EVENTS_BITS, _EVENTS_MEMORY)
+            self._packer = zlib.compressobj(_LEVEL, wbits=bits + _GZIP, memLevel=memory)
+            self._mode = zlib.Z_SYNC_FLUSH
+        else:
+            import zstandard
 
-class _GzipStream:
-    __slots__ = ("_packer",)
-
-    def __init__(self, in_bulk: bool) -> None:
-        bits, memory = (zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL) if in_bulk else (_EVENTS_BITS, _EVENTS_MEMORY)
-        self._packer = zlib.compressobj(_LEVEL, wbits=bits + _GZIP, memLevel=memory)
-
-    def encode(self, data: bytes) -> bytes:
-        return self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
-
-    def end(self) -> bytes:
-        return self._packer.flush()
-
-
-class _ZstdStream:
-    __slots__ = ("_flush_block", "_packer")
-
-    def __init__(self, in_bulk: bool) -> None:
-        import zstandard
-
-        window_log = _ZSTD_BULK_LOG if in_bulk else _ZSTD_EVENTS_LOG
-        parameters = zstandard.ZstdCompressionParameters.from_level(_LEVEL, window_log=window_log)
-        self._packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-        self._flush_block = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+            log = _ZSTD_BULK_LOG if in_bulk else _ZSTD_EVENTS_LOG
+            parameters = zstandard.ZstdCompressionParameters.from_level(_LEVEL, window_log=log)
+            self._packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+            self._mode = zstandard.COMPRESSOBJ_FLUSH_BLOCK
 
     def encode(self, data: bytes) -> bytes:
-        return self._packer.compress(data) + self._packer.flush(self._flush_block)
+        piece: bytes = self._packer.compress(data) + self._packer.flush(self._mode)
+        return piece
 
     def end(self) -> bytes:
-        return self._packer.flush()
+        last: bytes = self._packer.flush()
+        return last

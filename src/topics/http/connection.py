@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from topics.core import ApiError
-from topics.http.admission.address import shown_address
 from topics.http.admission.admit import too_large
 from topics.http.context import (
     BODY,
@@ -613,10 +612,6 @@ class Connection(asyncio.Protocol):
 
     def output(self) -> StreamOutput:
         return self._transport
-
-    def peer(self) -> str | None:
-        address = self._transport.get_extra_info("peername")
-        return shown_address(*address[:2]) if address else None
 
     def get_extra_info(self, name: str) -> Any:
         return self._transport.get_extra_info(name)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from topics.core import ApiError, OutcomeUnknown, short_of_memory
 from topics.core.measurements import TimedSteps
-from topics.http.admission.address import is_loopback_address
+from topics.http.admission.address import is_loopback_address, shown_address
 from topics.http.admission.limits import RequestRoom
 from topics.http.compression import (
     INLINE_BYTES,
     LEAST_BYTES,
+    StreamEncoder,
     chosen_encoding,
     compress,
     encoding_headers,
-    stream_encoder,
 )
 from topics.http.known_heads import KnownHead
 from topics.http.request import ID_HEADER, Request
@@ -67,9 +67,6 @@ class ReplyChannel(UpgradeChannel, Protocol):
         """Send the head of a reply of unknown length."""
 
     def output(self) -> StreamOutput: ...
-
-    def peer(self) -> str | None:
-        """Return the address of the client."""
 
     def get_extra_info(self, name: str) -> Any:
         """The same as of a transport."""
@@ -169,7 +166,8 @@ class Exchange(Request):
 
     def client(self) -> str | None:
         channel = self._channel or self._streaming
-        return None if channel is None else channel.peer()
+        address = None if channel is None else channel.get_extra_info("peername")
+        return shown_address(*address[:2]) if address else None
 
     def scheme(self) -> str:
         channel = self._channel
@@ -332,7 +330,7 @@ class Exchange(Request):
         if channel is None:
             return Stream(None, chunked=False)
         encoding = self._encoding()
-        encoder = stream_encoder(encoding, in_bulk=content_type != EVENTS) if encoding else None
+        encoder = StreamEncoder(encoding, in_bulk=content_type != EVENTS) if encoding else None
         if encoding:
             headers = [*(headers or ()), *encoding_headers(encoding)]
         chunked = channel.uses_chunks and not self.http10

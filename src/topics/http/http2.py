@@ -19,7 +19,6 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from topics.core import MIB
-from topics.http.admission.address import shown_address
 from topics.http.context import HEAD, IDLE, LINGERING, WORKING, WRITE, StallClock, WireContext
 from topics.http.http2_stream import Http2Stream, read_head
 from topics.http.reading import ReadControl
@@ -50,8 +49,6 @@ class FrameSizes:
     It would keep 16 MiB of a frame before it refuses it.
     """
 
-    __slots__ = ("_length", "_skip")
-
     def __init__(self) -> None:
         # How much is left of the frame that is being read, and what is known of the next one's length.
         self._skip = _PREFACE_BYTES
@@ -80,8 +77,6 @@ class FrameSizes:
 
 class Calm:
     """How much a client may keep us busy and ask for nothing: pings, settings, requests taken back."""
-
-    __slots__ = ("_clock_s", "_left", "_since")
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
@@ -133,30 +128,6 @@ def _settings(context: WireContext) -> Settings:
 
 
 class Http2Connection(asyncio.Protocol):
-    __slots__ = (
-        "_calm",
-        "_feeding",
-        "_handlers",
-        "_held",
-        "_input",
-        "_is_leaving",
-        "_mode",
-        "_pump_due",
-        "_read_control",
-        "_ready",
-        "_requests",
-        "_settled",
-        "_sizes",
-        "_streams",
-        "_taken_back",
-        "_transport",
-        "_write_paused",
-        "context",
-        "h2",
-        "stall",
-        "unsent",
-    )
-
     _transport: asyncio.Transport
     _read_control: ReadControl
 
@@ -328,10 +299,6 @@ class Http2Connection(asyncio.Protocol):
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
-
-    def peer(self) -> str | None:
-        address = self._transport.get_extra_info("peername")
-        return shown_address(*address[:2]) if address else None
 
     def get_extra_info(self, name: str) -> Any:
         return self._transport.get_extra_info(name)

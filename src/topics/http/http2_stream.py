@@ -79,8 +79,6 @@ _PIECE_BYTES = 64 * 1024
 class OutgoingBuffer:
     """Bytes that wait until the windows of the client let them go."""
 
-    __slots__ = ("_pieces", "size")
-
     def __init__(self) -> None:
         self._pieces: deque[memoryview] = deque()
         self.size = 0
@@ -109,27 +107,6 @@ class OutgoingBuffer:
 
 
 class Http2Stream:
-    __slots__ = (
-        "_connection",
-        "_exchange",
-        "_head",
-        "_held_input",
-        "_held_size",
-        "_is_closing",
-        "_is_lost",
-        "_is_reading_paused",
-        "_is_started",
-        "_is_writing_paused",
-        "_outgoing",
-        "_sent",
-        "_stream",
-        "context",
-        "is_over",
-        "is_received",
-        "stall",
-        "stream_id",
-    )
-
     # The frames of HTTP/2 say where a body ends.
     uses_chunks: ClassVar[bool] = False
     upgrade_status: ClassVar[int] = 200
@@ -394,9 +371,6 @@ class Http2Stream:
 
     def output(self) -> StreamOutput:
         return self
-
-    def peer(self) -> str | None:
-        return self._connection.peer()
 
     def get_extra_info(self, name: str) -> Any:
         return self._connection.get_extra_info(name)

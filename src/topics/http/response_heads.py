@@ -20,8 +20,6 @@ HeaderList = list[tuple[bytes, bytes]]
 class Heads:
     """Answer heads carrying the current date, which `refresh` renews about once a second."""
 
-    __slots__ = ("_date", "json_200")
-
     def __init__(self) -> None:
         self._date = b""
         self.json_200 = b""

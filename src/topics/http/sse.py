@@ -20,9 +20,8 @@ RETRY_AFTER_MS = 2_000
 ERROR, CLOSING = "error", "closing"
 
 
-def frame(event: str, data: bytes, event_id: bytes) -> bytes:
-    """`data` must be a single line, which compact JSON is."""
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id, event.encode(), data)
+# Id, event and data, which must be a single line: compact JSON is one.
+FRAME = b"id: %b\nevent: %b\ndata: %b\n\n"
 
 
 def frame_without_id(event: str, data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from hashlib import sha1
 from itertools import chain
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
@@ -28,6 +28,9 @@ from topics.http.exchange import Exchange
 from topics.http.open_streams import REVOKED, SHUTTING_DOWN, OpenStreams, error_message
 from topics.http.request import PROTOCOL, WEBSOCKET
 from topics.http.stream import BackpressuredStream, Upgraded
+
+if TYPE_CHECKING:
+    from topics.http.routes.socket import Commands
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
@@ -91,40 +94,8 @@ def _message(event: Event, epoch: int) -> bytes:
     return b'{"op":"%b",%b}' % (event.kind.replace("-", "_").encode(), event.body)
 
 
-class Conversation(Protocol):
-    """Who makes sense of the messages."""
-
-    def on_text(self, socket: "Socket", message: bytes) -> None: ...
-
-    def on_binary(self, socket: "Socket") -> None: ...
-
-    def on_refused(self, socket: "Socket", error: ApiError) -> None:
-        """A message that was too much to be kept."""
-
-
 class Socket(BackpressuredStream):
     """One client. Its subscriptions end with it."""
-
-    __slots__ = (
-        "_closer",
-        "_conversation",
-        "_fanout",
-        "_max_bytes",
-        "_pieces",
-        "_pinged",
-        "_protocol",
-        "_received",
-        "_refusal",
-        "_rest",
-        "_room",
-        "_room_bytes",
-        "_streams",
-        "_waits",
-        "by_name",
-        "heartbeat_s",
-        "key",
-        "last_sent",
-    )
 
     _held: Upgraded
 
@@ -134,7 +105,7 @@ class Socket(BackpressuredStream):
         fanout: Fanout,
         connection: Upgraded,
         key: ApiKey | None,
-        conversation: Conversation,
+        conversation: "Commands",
         max_bytes: int,
     ) -> None:
         # A socket that does not read stalls only itself, for as long as it likes.

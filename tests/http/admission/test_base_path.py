@@ -55,12 +55,6 @@ def test_requests_come_with_the_path_or_without_it(start: Start) -> None:
         assert app.call("GET", path).status == 404
 
 
-def test_without_the_setting_there_is_no_such_path(start: Start) -> None:
-    app = start()
-    assert app.call("GET", f"{BASE}/v0/health").status == 404
-    assert app.call("GET", "/v0/openapi.json").json["servers"] == [{"url": "/"}]
-
-
 def test_the_server_says_its_addresses_with_the_path(start: Start) -> None:
     app = start(base_path=BASE)
     assert app.call("GET", "/v0/openapi.json").json["servers"] == [{"url": BASE}]
@@ -74,12 +68,6 @@ def test_the_server_says_its_addresses_with_the_path(start: Start) -> None:
         reader.close()
     moved = app.call("GET", BASE)
     assert (moved.status, moved.headers["location"]) == (308, f"{BASE}/")
-
-
-def test_without_a_console_there_is_nowhere_to_lead_to(start: Start) -> None:
-    app = start(base_path=BASE, console=False)
-    assert app.call("GET", BASE).status == 404
-    assert app.call("GET", f"{BASE}/").status == 404
 
 
 @pytest.mark.parametrize("asked", ["", BASE])

@@ -13,7 +13,6 @@ from topics.http.admission.limits import (
     ConnectionLimit,
     left_for_segments,
     most_connections,
-    raise_descriptor_limit,
 )
 from topics.http.context import Limits
 from topics.http.routing import Route
@@ -90,24 +89,6 @@ def test_segments_get_what_connections_leave():
     assert left_for_segments(128, 256) == 104
     assert left_for_segments(32, 40) == 0
     assert left_for_segments(50, resource.RLIM_INFINITY) > 10**9
-
-
-def test_the_descriptor_limit_is_raised_as_far_as_allowed(monkeypatch):
-    limits = [(1024, 4096)]
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
-    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: limits.append(wanted))
-    raise_descriptor_limit()
-    assert limits[-1] == (4096, 4096)
-
-
-def test_a_limit_that_cannot_be_raised_is_no_reason_to_stop(monkeypatch, caplog):
-    def refuse(*_):
-        raise ValueError("not allowed")
-
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    monkeypatch.setattr(resource, "setrlimit", refuse)
-    raise_descriptor_limit()
-    assert "1024" in caplog.text
 
 
 @pytest.mark.parametrize("times", [1, 3])

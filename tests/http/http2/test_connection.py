@@ -63,14 +63,6 @@ def flood(client: Http2Client, data: bytes) -> list[tuple[int, int]]:
 # --- mistakes -------------------------------------------------------------------------------------------
 
 
-def test_it_may_come_byte_by_byte(running: Running, speak: Speak) -> None:
-    client = speak(running)
-    client.ask("GET", "/now/1", flush=False)
-    for byte in client.h2.data_to_send():
-        client.raw(bytes([byte]))
-    assert client.answer(1).body == b"1"
-
-
 def test_the_preface_may_come_byte_by_byte(running: Running) -> None:
     wire = running.connect()
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SettingsFrame(0).serialize()

@@ -82,13 +82,6 @@ def test_a_client_that_leaves_takes_its_subscriptions_along(
     assert client.request("GET", "/v0/health").status == 200
 
 
-def test_shutdown_is_announced(app: RunningApp, speak: Speak) -> None:
-    socket = Socket(speak(app))
-    app.inside(app.app.service.streams.shut_down)
-    assert socket.message()["code"] == "server_shutting_down"
-    assert isinstance(socket.event(), CloseConnection)
-
-
 def test_what_is_no_socket_is_refused(app: RunningApp, speak: Speak) -> None:
     """A 2xx would mean that the other protocol is spoken."""
     client = speak(app)

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.http.metrics.scraping import send, text
 from tests.http.streaming import RunningApp
-from topics.http.metrics.family import labels
+from topics.http.metrics.figures import labels
 
 
 def series(text: str) -> dict[str, float]:

@@ -39,13 +39,6 @@ def test_writes_that_are_committed_together_are_all_counted(app: RunningApp) -> 
     assert found[f'{name}{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] == 6
 
 
-def test_names_of_topics_do_not_multiply_the_series(app: RunningApp) -> None:
-    for number in range(20):
-        app.write(f"t{number}", 1)
-    series = [series for series in scrape(app) if series.startswith("topics_http_request_duration_seconds_c")]
-    assert len(series) == 1
-
-
 def test_who_holds_the_loop(app: RunningApp) -> None:
     """Each request that a handler answers at once, and each step of those that take several."""
     name = "topics_loop_stall_seconds"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,13 +19,9 @@ from tests.http.openapi.described import (
 from tests.http.streaming import RunningApp
 from topics.core.errors import STATUS_BY_CODE
 from topics.http.console.routes import FILES
-from topics.http.known_heads import KEY_HEADER
 from topics.http.routing import Route
 
 Start = Callable[..., RunningApp]
-
-# How handlers look at a query.
-ASKING = ("query", "query_flag", "query_number", "query_all")
 
 
 @pytest.fixture(scope="module")
@@ -95,36 +90,6 @@ def test_streams_and_sockets_are_those_of_the_route(routes: list[Route], describ
         assert ("x-websocket-messages" in operation) == route.websocket, route.template
 
 
-def test_every_query_parameter_and_header_that_is_looked_at_is_described(described: Described) -> None:
-    looked_at: set[str] = set()
-    headers: set[str] = set()
-    for path in Path(topics.http.__file__ or "").parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Call(func=ast.Attribute(attr=method), args=[ast.Constant(value=str(name)), *_]) if (
-                    method in ASKING
-                ):
-                    looked_at.add(name)
-                case ast.Call(
-                    func=ast.Attribute(value=ast.Attribute(attr="headers"), attr="get"),
-                    args=[ast.Constant(value=bytes(header)), *_],
-                ) if "routes" in path.parts:
-                    headers.add(header.decode())
-                case ast.Call(
-                    func=ast.Attribute(value=ast.Attribute(attr="headers"), attr="get"),
-                    args=[ast.Name(id="KEY_HEADER"), *_],
-                ) if "routes" in path.parts:
-                    headers.add(KEY_HEADER.decode())
-    # A key or a ticket in the query is a security scheme.
-    assert looked_at - {"token", "ticket"} == named(described, "query")
-    assert headers == {name.lower() for name in named(described, "header")}
-
-
-def named(described: Described, place: str) -> set[str]:
-    operations = described.by_route.values()
-    return {told["name"] for operation in operations for told in described.parameters(operation, place)}
-
-
 # --- errors ---------------------------------------------------------------------------------------------
 
 
@@ -150,10 +115,3 @@ def test_no_key_is_needed_unless_the_probes_need_one(start: Start) -> None:
         for operation in operations.values():
             assert operation["security"]
             assert "401" in operation["responses"]
-
-
-def test_scopes_are_told(described: Described) -> None:
-    by_route = described.by_route
-    assert by_route["POST", "/v0/topics/:topic/claim"]["security"] == [{"bearer": ["read", "write"]}]
-    assert {"token": []} in by_route["GET", "/v0/watch/:wid"]["security"]
-    assert by_route["GET", "/v0/health"]["security"] == []

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.http.openapi.described import Described
 from topics.codec.append_body import AppendBody, Line, PublishBody
-from topics.core.config import LEASE_MS_RANGE, TopicConfig
+from topics.core.config import LEASE_MS_RANGE
 from topics.core.settings import (
     DEFAULT_LIMIT,
     MAX_BATCH_RECORDS,
@@ -30,11 +30,8 @@ CLAMPED = {
     "limit": f"At most {MAX_LIMIT}; 0 means {DEFAULT_LIMIT}.",
 }
 U64: Json = {"minimum": 0, "maximum": U64_MAX}
-LEASE: Json = {"minimum": 0, "description": CLAMPED["lease_ms"]}
-LIMIT: Json = {"minimum": 0, "description": CLAMPED["limit"]}
 NODES: Json = {"items": {"type": "string"}, "maxItems": MAX_NODES}
 NODE: Json = {"minLength": 1, "maxLength": 128}
-HELD: Json = {"node": NODE, "seqs": {"maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}}}
 # By body and field; lengths are in bytes of UTF-8, so a schema's characters are only an upper bound.
 LIMITS: dict[str, dict[str, Json]] = {
     "RecordBody": {
@@ -71,13 +68,6 @@ PARAMETER_LIMITS: dict[str, Json] = {
     "heartbeat_ms": {"minimum": 0},
 }
 LIMITING = {f"{most}{what}" for most in ("min", "max") for what in ("imum", "Length", "Items", "Properties")}
-# What a field of a body that is left out means. Of fields with a `default`, openapi-typescript makes ones
-# that have to be there.
-OUR_DEFAULT = "x-default"
-# What a description may say of a field beyond what its type says.
-MORE = {*LIMITING, "description", "pattern", "enum", "prefixItems", OUR_DEFAULT, "additionalProperties"}
-# What msgspec is told to write for a type that may be any JSON.
-ANYTHING = {"description": "any"}
 
 
 def test_numbers_and_flags_are_never_null_but_for_a_few(described: Described) -> None:
@@ -125,13 +115,6 @@ def test_socket_commands_have_the_fields_that_are_decoded(described: Described) 
     assert {name: commands["publish"]["properties"][name] for name in write} == write
 
 
-def test_all_settings_of_a_topic_are_required_in_answers_and_optional_in_requests(
-    described: Described,
-) -> None:
-    assert set(described.schemas["TopicConfig"]["required"]) == set(TopicConfig.__struct_fields__)
-    assert "required" not in described.schemas["ConfigBody"]
-
-
 # --- limits ---------------------------------------------------------------------------------------------
 
 
@@ -166,15 +149,3 @@ def test_limits_of_parameters_are_those_of_the_settings(described: Described) ->
                 assert told == (PARAMETER_LIMITS.get(name, {}) if own is None else own), name
     work = described.parameters(described.by_route["GET", "/v0/topics/:topic/work"], "query")
     assert CLAMPED["lease_ms"] in [parameter["description"] for parameter in work]
-
-
-def test_numbers_in_words_are_those_of_the_settings(described: Described) -> None:
-    summary = described.by_route["POST", "/v0/watch"]["summary"]
-    assert summary == f"Open a watch session over up to {MAX_WATCH_TOPICS} topics."
-
-
-def test_columns_are_those_of_a_scan(described: Described) -> None:
-    from topics.log.read.scan import COLUMN_NAMES
-
-    columns = described.schemas["ScanBody"]["properties"]["columns"]["anyOf"][0]
-    assert columns["items"] == {"type": "string", "enum": list(COLUMN_NAMES)}

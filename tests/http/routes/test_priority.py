@@ -13,13 +13,11 @@ from tests.http.bulk import ARROW
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import Wire, raw_request
 from tests.support.arrow import arrow_stream
-from topics.core.errors import ApiError
 from topics.flow import priority_scheduler
 from topics.log import Append
 
 Start = Callable[..., RunningApp]
 WRITE = raw_request("POST", "/v0/topics/low", b'{"records":[{"data":1},{"data":2}]}')
-READ = raw_request("POST", "/v0/topics/high/diff", b"{}")
 
 
 def prepared(start: Start) -> RunningApp:
@@ -32,16 +30,6 @@ def prepared(start: Start) -> RunningApp:
 
 def is_unimportant(priority: int) -> bool:
     return priority < 0
-
-
-def test_reading_an_important_topic_holds_up_writes_to_others(start: Start) -> None:
-    app = prepared(start)
-    scheduler = app.app.node.scheduler
-    assert not scheduler.active
-    wire = app.wire()
-    wire.send(READ)
-    assert wire.read().status == 200
-    assert scheduler.active
 
 
 def test_every_write_is_answered_and_none_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,30 +90,6 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
     wait_until(lambda: key.inflight == 0)
     app.inside(held[0])
     assert app.call("GET", "/v0/topics/low", **bearer).json["head_seq"] == 0
-
-
-@pytest.mark.parametrize("patient", [False, True])
-def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool) -> None:
-    app = prepared(start)
-    scheduler = app.app.node.scheduler
-    asked: list[bool] = []
-
-    def hold(priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
-        asked.append(patient)
-        if patient:
-            return False
-        raise ApiError("throttled", "later", {"retry_after_ms": 1500}, retry_after_s=2)
-
-    scheduler.active = True
-    scheduler.outranks = is_unimportant  # type: ignore[method-assign]
-    scheduler.holds = hold  # type: ignore[method-assign]
-    body = {"records": [{"data": 1}], **({"disable_backpressure": True} if patient else {})}
-    answer = app.call("POST", "/v0/topics/low", body)
-    assert asked == [patient]
-    if patient:
-        assert answer.json["first_seq"] == 1
-    else:
-        assert (answer.status, answer.code, answer.headers["retry-after"]) == (429, "throttled", "2")
 
 
 # --- admission of every protocol --------------------------------------------------------------------------

@@ -94,7 +94,9 @@ def admit(context: "WireContext", request: "Request") -> None:
     if context.keyring.enabled and (route is None or not route.public):
         _authorise(context, request, match)
     if route is None:
-        raise _not_routed(match)
+        if match.allow:
+            raise ApiError("method_not_allowed", "this path does not answer to that method")
+        raise ApiError("not_found", "no such path")
     if not context.readiness.open and not route.always_open:
         context.readiness.check_room()
     if route.event_stream and not route.auth_in_handler:
@@ -130,12 +132,6 @@ def check_rights(key: "ApiKey", match: "Match") -> None:
             raise ApiError("forbidden", "this route needs a key that is not restricted to some names")
     if match.restricted and not key.allows(match.name):
         raise ApiError("forbidden", "the key does not cover this name")
-
-
-def _not_routed(match: "Match") -> ApiError:
-    if match.allow:
-        return ApiError("method_not_allowed", "this path does not answer to that method")
-    return ApiError("not_found", "no such path")
 
 
 def too_large(max_body_bytes: int) -> ApiError:

@@ -31,8 +31,6 @@ GoOn = Callable[[Any], None]
 class Readiness:
     """Closed at first. The engine opens it after recovery, the server closes it for good when draining."""
 
-    __slots__ = ("_draining", "_held", "_held_bytes", "_most_bytes", "_progress", "open", "recovering")
-
     def __init__(self, progress: Callable[[], float] | None = None, most_bytes: int = 64 * MIB) -> None:
         """`most_bytes`: what the bodies of those that wait may take in memory."""
         self._progress = progress

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from itertools import islice
 from math import isinf
@@ -16,7 +16,7 @@ from topics.flow.cursors import Cursors
 from topics.http.admission.auth import ADMIN, READ, SCOPES
 from topics.http.exchange import Exchange
 from topics.http.routes.auth import about_key
-from topics.http.routes.fields import PAGING, cursor_after, page_size, start_of_page
+from topics.http.routes.fields import PAGING, page, shown, start_of_page
 from topics.http.routes.service import Routes, Service, answer
 from topics.http.routes.topics import missing
 from topics.http.routing import Route
@@ -103,15 +103,12 @@ async def show_overview(service: Service, exchange: Exchange) -> None:
         and (topic := engine.find(name)) is not None
         and (kind is None or topic.config.type == kind)
     )
-    shown = list(islice(found, min(page_size(exchange), MOST_ROWS)))
     body: dict[str, Any] = {
         "server": _server(service, exchange),
         "key": about_key(exchange.key),
         **attention,
-        "topics": [_row(service, topic) for topic in shown],
+        **page(exchange, "topics", found, partial(_row, service), MOST_ROWS),
     }
-    if next(found, None) is not None:
-        body["next_cursor"] = cursor_after(shown[-1].name)
     answer(exchange, body)
 
 
@@ -148,13 +145,7 @@ def _row(service: Service, topic: Topic) -> dict[str, Any]:
     engine.refresh(topic)
     now = engine.now()
     row: dict[str, Any] = {
-        "topic": topic.name,
-        "type": topic.config.type,
-        "durability": topic.config.durability,
-        "head_seq": topic.head,
-        "earliest_seq": topic.floor,
-        "count": topic.live_count,
-        "bytes": topic.live_bytes,
+        **shown(topic, "topic", "type", "durability", "head_seq", "earliest_seq", "count", "bytes"),
         **missing(topic),
         "last_write_ts": topic.last_write_ts,
         "lag": None,

@@ -1,17 +1,22 @@
 """Metrics, as Prometheus text or as JSON. One list of families is the source of both and of the docs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from topics.http.admission.auth import READ
 from topics.http.exchange import Exchange
-from topics.http.metrics.family import Family, counter, gauge, labelled, labels
 from topics.http.metrics.figures import (
+    Family,
     Scrape,
+    counter,
     flow_families,
+    gauge,
     journal_families,
+    labelled,
+    labels,
     log_families,
     process_families,
     request_families,
@@ -23,6 +28,18 @@ TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 # Series per topic stop here; a truncation flag says so.
 MAX_TOPICS_SHOWN = 1000
 
+
+# Figures that JSON names like the text, but for the prefix.
+_PLAIN = (
+    "routers",
+    "records_live",
+    "bytes_live",
+    "queue_topics",
+    "queue_leases_in_flight",
+    "sse_connections",
+    "watch_sessions",
+)
+_WAL_COUNTERS = ("fsyncs", "frames", "batches", "bytes_written", "rotations")
 
 routes = Routes()
 
@@ -38,40 +55,31 @@ async def show(service: Service, exchange: Exchange) -> None:
 
 
 def _as_json(service: Service, scrape: Scrape) -> dict[str, Any]:
-    counters = service.engine.counters
+    main = _series(chain(_server_families(service, scrape), journal_families(service.engine)))
+    syncs = service.engine.counters.syncs_us
     return {
         "topics": scrape.topic_count,
         **{f"topics_{name}": count for name, count in scrape.by_class.items()},
-        "routers": len(service.node.routers.table),
-        "records_live": service.engine.totals.records,
-        "bytes_live": service.engine.totals.bytes,
-        "queue_topics": len(scrape.queues),
-        "queue_leases_in_flight": scrape.jobs("in_flight"),
-        "sse_connections": service.streams.taken,
-        "watch_sessions": len(service.sessions),
+        **{name: main[f"topics_{name}"] for name in _PLAIN},
         "ready": service.readiness.open,
         "replay_progress": service.readiness.replay_progress(),
-        "uptime_ms": service.uptime_ms(),
+        "uptime_ms": main["topics_uptime_ms"],
         "wal": {
-            "fsyncs": counters.fsyncs,
-            "frames": counters.frames,
-            "batches": counters.batches,
-            "bytes_written": counters.bytes_written,
-            "rotations": counters.rotations,
-            "queue_depth": service.engine.queue_depth,
-            "queue_depth_peak": counters.queue_depth_peak,
-            "submit_full_total": counters.submit_full,
-            "read_only": int(service.engine.read_only),
-            "fsync_count": counters.fsyncs,
-            "fsync_micros_total": int(counters.syncs_us.total),
+            **{name: main[f"topics_wal_{name}_total"] for name in _WAL_COUNTERS},
+            "queue_depth": main["topics_wal_queue_depth"],
+            "queue_depth_peak": main["topics_wal_queue_depth_peak"],
+            "submit_full_total": main["topics_wal_submit_full_total"],
+            "read_only": main["topics_wal_read_only"],
+            "fsync_count": main["topics_wal_fsyncs_total"],
+            "fsync_micros_total": int(syncs.total),
         },
         # Everything else, series by series, as the text names them.
-        "series": {
-            family.name + suffix: value
-            for family in _more_families(service, scrape)
-            for suffix, value in family.samples
-        },
+        "series": _series(_more_families(service, scrape)),
     }
+
+
+def _series(families: Iterable[Family]) -> dict[str, float]:
+    return {family.name + suffix: value for family in families for suffix, value in family.samples}
 
 
 def _families(service: Service, scrape: Scrape) -> Iterator[Family]:

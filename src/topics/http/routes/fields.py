@@ -1,4 +1,4 @@
-"""Fields of requests: decoded strictly, and each checked in the same way wherever it appears.
+"""Fields of requests, each checked in the same way wherever it appears, and fields of topics in answers.
 
 Lists that may be long are read a page at a time, in the order of names.
 """
@@ -8,6 +8,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -24,6 +25,7 @@ from topics.core import (
     invalid,
 )
 from topics.http.exchange import Exchange
+from topics.log import Topic
 
 Body = TypeVar("Body")
 
@@ -83,6 +85,26 @@ def check_seqs(seqs: list[int], code: str = "invalid_request") -> None:
         raise invalid("seqs must be unsigned 64-bit integers")
 
 
+# What answers call the fields of a topic, where they have other names.
+_FIELDS = {
+    "topic": "name",
+    "type": "config.type",
+    "durability": "config.durability",
+    "durable": "config.durable",
+    "ttl_ms": "config.ttl_ms",
+    "head_seq": "head",
+    "earliest_seq": "floor",
+    "count": "live_count",
+    "bytes": "live_bytes",
+    "epoch": "id",
+}
+
+
+def shown(topic: Topic, *names: str) -> dict[str, Any]:
+    """Return fields of a topic under the names that they have in answers."""
+    return {name: attrgetter(_FIELDS.get(name, name))(topic) for name in names}
+
+
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 # What every list may be asked.
 PAGING = ("prefix", "page_size", "cursor")
@@ -98,13 +120,17 @@ Item = TypeVar("Item", bound=Named)
 
 
 def page(
-    exchange: Exchange, title: str, items: Iterator[Item], entry: Callable[[Item], dict[str, Any]]
+    exchange: Exchange,
+    title: str,
+    items: Iterator[Item],
+    entry: Callable[[Item], dict[str, Any]],
+    most: int = MAX_PAGE,
 ) -> dict[str, Any]:
-    """The next items, as many as were asked for. Only those are looked at any closer than by their name."""
-    shown = list(islice(items, page_size(exchange)))
-    body: dict[str, Any] = {title: [entry(item) for item in shown]}
+    """Return the next items, as many as were asked for. `entry` is called for these only."""
+    listed = list(islice(items, min(page_size(exchange), most)))
+    body: dict[str, Any] = {title: [entry(item) for item in listed]}
     if next(items, None) is not None:
-        body["next_cursor"] = cursor_after(shown[-1].name)
+        body["next_cursor"] = cursor_after(listed[-1].name)
     return body
 
 

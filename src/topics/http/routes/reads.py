@@ -31,6 +31,7 @@ from topics.http.routes.fields import (
     node_set,
     page_size,
     seq_at_start_of_page,
+    shown,
     unsigned,
     unsigned_or_none,
 )
@@ -92,8 +93,6 @@ def diff(service: Service, exchange: Exchange, body: DiffBody) -> None:
 
 class Read:
     """A checked diff request, or one by GET, which may be choosy."""
-
-    __slots__ = ("choice", "epoch", "from_seq", "limit", "max_bytes", "nodes", "owed", "shape", "wait_ms")
 
     def __init__(self, body: DiffBody, choice: Choice | None = None) -> None:
         # Most requests are within these limits, and need no call to be told so.
@@ -361,21 +360,15 @@ async def show_ledger(service: Service, exchange: Exchange) -> None:
                 one |= _times(topic, one["from"], one["to"])
     else:
         told = await _buckets(topic, count, first, topic.head if last is None else last)
-    about = {
-        "topic": topic.name,
-        "epoch": topic.id,
-        "head_seq": topic.head,
-        "earliest_seq": topic.floor,
-    }
-    answer(exchange, about | told)
+    answer(exchange, shown(topic, "topic", "epoch", "head_seq", "earliest_seq") | told)
 
 
 async def _ranges(topic: Topic, after: int, upto: int, size: int) -> dict[str, Any]:
     found = await in_turns(exact(topic, lambda: range_steps(topic, after, size + 1)))
     ranges = [(first, min(last, upto), kind) for first, last, kind in found if first <= upto]
-    shown = [{"from": first, "to": last, "kind": KIND_NAMES[kind]} for first, last, kind in ranges[:size]]
+    listed = [{"from": first, "to": last, "kind": KIND_NAMES[kind]} for first, last, kind in ranges[:size]]
     more = {"next_cursor": cursor_after(str(ranges[size - 1][1]))} if len(ranges) > size else {}
-    return {"ranges": shown, **more}
+    return {"ranges": listed, **more}
 
 
 def _times(topic: Topic, first: int, last: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ from topics.core import ApiError
 from topics.flow.pins import SealedView
 from topics.http.admission.auth import READ
 from topics.http.exchange import Exchange
+from topics.http.routes.fields import shown
 from topics.http.routes.service import Routes, Service, answer, when_copied
 
 routes = Routes()
@@ -21,13 +22,7 @@ def take(service: Service, exchange: Exchange) -> None:
     view = service.node.pins.take(topic)
     body = {
         **_lease(view),
-        "topic": topic.name,
-        "epoch": topic.id,
-        "head_seq": topic.head,
-        "earliest_seq": topic.floor,
-        "loss_line": topic.loss_line,
-        "seq_base": topic.seq_base,
-        "ttl_ms": topic.config.ttl_ms,
+        **shown(topic, "topic", "epoch", "head_seq", "earliest_seq", "loss_line", "seq_base", "ttl_ms"),
         "now": service.engine.now(),
         "data_dir": os.path.abspath(service.engine.dirs.root),
         "runs": view.runs,

@@ -16,7 +16,7 @@ from topics.engine.node import Node
 from topics.flow.large_deletes import Deletions
 from topics.flow.watch.sessions import WatchSessions
 from topics.http.admission.address import parse_base_path
-from topics.http.admission.auth import ApiKey, KeyRing, Tickets
+from topics.http.admission.auth import ApiKey, KeyRing, Tickets, is_revoked
 from topics.http.admission.readiness import Readiness
 from topics.http.console.attention import Attention
 from topics.http.exchange import Exchange
@@ -83,6 +83,12 @@ class Service:
 
     def attach(self, server: "Server") -> None:
         self.server = server
+
+    def end_waiting(self, *, of_revoked: bool = False) -> None:
+        """Answer requests that wait: all of them, or those of keys that were removed."""
+        for parked in tuple(self.parked):
+            if not of_revoked or is_revoked(parked.key):
+                parked.release()
 
     def _topic_shown(self, topic: Topic) -> None:
         for tell in tuple(self.awaiting):

@@ -100,8 +100,6 @@ def connect(service: Service, exchange: Exchange) -> None:
 class Commands:
     """The commands of one socket."""
 
-    __slots__ = ("_publications", "_service")
-
     def __init__(self, service: Service) -> None:
         self._service = service
         # Made when the socket publishes something.
@@ -143,7 +141,7 @@ class Commands:
             self._obey(socket, message)
             publication.is_over = True
             return
-        publication.topic = self._judge(socket, message)
+        publication.name = self._judge(socket, message)
         message.text = whole
         await publication.append_large()
 

@@ -189,16 +189,15 @@ class EventWatcher(sse.EventStream):
         shared = delivery.shared if len(seqs) == 1 else {}
         data = shared.get("sse")
         if data is None:
-            frames = [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
+            frames = []
+            for event in delivery.events:
+                seqs[name] = event.seq
+                frames.append(sse.FRAME % (places.event_id(), event.kind.encode(), b"{%b}" % event.body))
             data = shared["sse"] = b"".join(frames)
         seqs[name] = delivery.seq
         if data:
             self.last_sent = self._loop.time()
             self.write(data)
-
-    def _frame(self, name: str, kind: str, seq: int, body: bytes) -> bytes:
-        self._places.seqs[name] = seq
-        return sse.frame(kind, b"{%b}" % body, self._places.event_id())
 
     def ended(self, subscription: Subscription) -> None:
         """Drop a subscription. A new topic of that name is delivered only by the next stream."""

@@ -14,12 +14,11 @@ from topics.core import (
 )
 from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
-from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_new
+from topics.http.routes.fields import PAGING, page, shown, start_of_page, wants_only_new
 from topics.http.routes.service import Routes, Service, answer, check_dead_letter, when_copied
 from topics.http.routing import Body
 from topics.log import (
     DELETED,
-    Engine,
     Topic,
     drop_topic,
     keys_kept_ms,
@@ -48,10 +47,7 @@ def put(service: Service, exchange: Exchange, body: ConfigBody) -> None:
             warnings.append(eviction_warning(config, count))
 
     def done(created: bool) -> None:
-        body: dict[str, Any] = {"topic": name, "created": created, "config": config_to_json(config)}
-        if warnings:
-            body["warnings"] = warnings
-        answer(exchange, body, 201 if created else 200)
+        _answer_put(exchange, config, warnings, created)
 
     def applied(created: bool) -> None:
         topic = service.engine.find(name)
@@ -81,16 +77,21 @@ def _preview_put(service: Service, exchange: Exchange, config: TopicConfig, warn
     name = exchange.name
     removes = preview_topic(service.engine, name, config, only_new=wants_only_new(exchange))
     exchange.refuse_unknown_fields()
+    _answer_put(exchange, config, warnings, False, removes=removes, dry_run=True)
+
+
+def _answer_put(
+    exchange: Exchange, config: TopicConfig, warnings: list[str], created: bool, **more: Any
+) -> None:
     body: dict[str, Any] = {
-        "topic": name,
-        "created": False,
+        "topic": exchange.name,
+        "created": created,
         "config": config_to_json(config),
-        "removes": removes,
-        "dry_run": True,
+        **more,
     }
     if warnings:
         body["warnings"] = warnings
-    answer(exchange, body)
+    answer(exchange, body, 201 if created else 200)
 
 
 @routes.add("GET", _ONE, scopes=READ, query=("touch",), enter=when_copied)
@@ -99,18 +100,12 @@ def show(service: Service, exchange: Exchange) -> None:
     if exchange.query_flag("touch", True):
         service.engine.note_read(topic)
     body: dict[str, Any] = {
-        "topic": topic.name,
-        "type": topic.config.type,
-        "head_seq": topic.head,
-        "earliest_seq": topic.floor,
+        **shown(topic, "topic", "type", "head_seq", "earliest_seq"),
         "next_seq": topic.head + 1,
-        "count": topic.live_count,
-        "bytes": topic.live_bytes,
-        "epoch": topic.id,
+        **shown(topic, "count", "bytes", "epoch"),
         "config": config_to_json(topic.config),
         "effective_priority": service.engine.priority_of(topic),
-        "last_write_ts": topic.last_write_ts,
-        "last_read_ts": topic.last_read_ts,
+        **shown(topic, "last_write_ts", "last_read_ts"),
         "idempotency_kept_ms": keys_kept_ms(topic, service.engine.now()),
     }
     if topic.config.is_queue:
@@ -132,7 +127,9 @@ def list_topics(service: Service, exchange: Exchange) -> None:
         engine.refresh(topic)
         if touch:
             engine.note_read(topic)
-        return _entry(engine, topic) | (_details(topic) if detail else {})
+        told = shown(topic, "topic", "head_seq", "earliest_seq", "count", "bytes", "durable")
+        told["effective_priority"] = engine.priority_of(topic)
+        return told | (_details(topic) if detail else {})
 
     answer(exchange, page(exchange, "topics", topics, entry))
 
@@ -188,26 +185,11 @@ def _is_dry_run(exchange: Exchange) -> bool:
     return dry_run
 
 
-def _entry(engine: Engine, topic: Topic) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "head_seq": topic.head,
-        "earliest_seq": topic.floor,
-        "count": topic.live_count,
-        "bytes": topic.live_bytes,
-        "durable": topic.config.durable,
-        "effective_priority": engine.priority_of(topic),
-    }
-
-
 def _details(topic: Topic) -> dict[str, Any]:
     about: dict[str, Any] = {
-        "type": topic.config.type,
-        "durability": topic.config.durability,
-        "epoch": topic.id,
+        **shown(topic, "type", "durability", "epoch"),
         **missing(topic),
-        "last_write_ts": topic.last_write_ts,
-        "last_read_ts": topic.last_read_ts,
+        **shown(topic, "last_write_ts", "last_read_ts"),
     }
     if topic.config.is_queue:
         about["queue"] = topic.extension.counters()

@@ -98,7 +98,8 @@ class WorkStream(sse.EventStream):
         if claim.jobs:
             opening = b'{"topic":"%b",' % self._queue.topic.name_json
             self.last_sent = self._loop.time()
-            self.write(b"".join([sse.frame("job", opening + text, b"%d" % seq) for seq, text in claim.jobs]))
+            frames = [sse.FRAME % (b"%d" % seq, b"job", opening + text) for seq, text in claim.jobs]
+            self.write(b"".join(frames))
 
     def tell(self, notice: Notice) -> None:
         queue = self._queue
