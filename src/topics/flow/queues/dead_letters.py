@@ -1,9 +1,10 @@
 """Jobs that were delivered too often move to another topic, and back by a redrive.
 
 A move appends to one topic and deletes from the other. The journal has both in one frame, so a job is in
-exactly one of the two places at any time."""
+exactly one of the two places at any time.
+"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -22,7 +23,6 @@ from topics.core import (
 from topics.flow.queues.jobs import live_from, read_jobs, read_records
 from topics.flow.queues.leases import LeaseTable
 from topics.log import (
-    AppendOp,
     Engine,
     Fail,
     Selector,
@@ -95,19 +95,10 @@ class DeadLetters:
 
     def _move(self, table: LeaseTable, letters: Records, finished: Callable[[], None]) -> None:
         """Raises before anything changed when the other topic refuses."""
-        engine, queue = self._engine, self._queue
+        queue = self._queue
         seqs: list[int] = letters.seqs.tolist()
-        now = engine.now()
-        selector = Selector(queue.assigned + 1, seqs=seqs)
-        lines = queue.cap_hi, queue.ttl_hi
 
-        def leave(_: list[AppendOp]) -> FrameDraft:
-            payload = msgspec.msgpack.encode(selector)
-            return FrameDraft(Kind.DEAD_LETTER, payload, topic_id=queue.id, count=len(seqs), ts=now)
-
-        def moved() -> None:
-            deleted = apply_delete(queue, selector, now)
-            engine.note_moved_lines(queue, *lines)
+        def moved(deleted: int) -> None:
             self._finish(seqs, deleted)
             self.count += len(seqs)
             finished()
@@ -116,11 +107,12 @@ class DeadLetters:
             table.put_back_overdue(seqs)
             finished()
 
-        write = _records_of(queue, letters, table.errors)
-        sync = queue.config.durability == "fsync"
-        append_group(
-            engine, [(self._target(), [write])], now, leave, moved, failed, sync=sync, others=(queue,)
-        )
+        metas: list[bytes | None] = [
+            _with_origin(meta, queue.name, queue.config.max_deliveries, seq, table.errors.get(seq))
+            for meta, seq in zip(letters.metas or [None] * len(letters), seqs, strict=True)
+        ]
+        write = codec.from_values(letters.data, metas, letters.names)
+        _move(self._engine, queue, self._target(), seqs, write, Kind.DEAD_LETTER, moved, failed)
 
     def _target(self) -> Topic:
         name = self._queue.config.dead_letter
@@ -131,14 +123,36 @@ class DeadLetters:
         return target
 
 
-def _records_of(topic: Topic, letters: Records, errors: Mapping[int, str]) -> Write:
-    deliveries = topic.config.max_deliveries
-    metas = letters.metas or [None] * len(letters)
-    origins: list[bytes | None] = [
-        _with_origin(meta, topic.name, deliveries, seq, errors.get(seq))
-        for meta, seq in zip(metas, letters.seqs.tolist(), strict=True)
-    ]
-    return codec.from_values(letters.data, origins, letters.names)
+def _move(
+    engine: Engine,
+    source: Topic,
+    target: Topic,
+    seqs: list[int],
+    write: Write,
+    kind: Kind,
+    moved: Callable[[int], None],
+    failed: Fail,
+) -> None:
+    """Append `write` to `target` and delete these records of `source`, with one frame.
+
+    `moved` gets the number of deleted records. Raises before anything changed when the target refuses.
+    """
+    now = engine.now()
+    selector = Selector(source.assigned + 1, seqs=seqs)
+    lines = source.cap_hi, source.ttl_hi
+
+    def leave(_: object) -> FrameDraft:
+        payload = msgspec.msgpack.encode(selector)
+        count = len(seqs) if kind is Kind.DEAD_LETTER else 0
+        return FrameDraft(kind, payload, topic_id=source.id, count=count, ts=now)
+
+    def apply() -> None:
+        deleted = apply_delete(source, selector, now)
+        engine.note_moved_lines(source, *lines)
+        moved(deleted)
+
+    sync = source.config.durability == "fsync"
+    append_group(engine, [(target, [write])], now, leave, apply, failed, sync=sync, others=(source,))
 
 
 def origin_of(meta: bytes | None) -> str | None:
@@ -304,21 +318,12 @@ class Redrive:
 
     def move(self, part: LetterBatch, done: Callable[[], None], fail: Fail) -> None:
         """Raises before anything changed when the queue refuses."""
-        engine, topic = self._engine, self._topic
+        engine, topic, letters = self._engine, self._topic, part.letters
         if engine.by_name.get(part.target.name) is not part.target:
             raise topic_not_found(part.target.name)
-        seqs: list[int] = part.letters.seqs.tolist()
-        now = engine.now()
-        selector = Selector(topic.assigned + 1, seqs=seqs)
-        lines = topic.cap_hi, topic.ttl_hi
+        seqs: list[int] = letters.seqs.tolist()
 
-        def leave(_: object) -> FrameDraft:
-            payload = msgspec.msgpack.encode(selector)
-            return FrameDraft(Kind.DELETE, payload, topic_id=topic.id, ts=now)
-
-        def moved() -> None:
-            apply_delete(topic, selector, now)
-            engine.note_moved_lines(topic, *lines)
+        def moved(_: int) -> None:
             self._moving.difference_update(seqs)
             self.moved += len(seqs)
             done()
@@ -327,14 +332,11 @@ class Redrive:
             self._moving.difference_update(seqs)
             fail(error)
 
-        letters = part.letters
         metas = None if letters.metas is None else [without_origin(meta) for meta in letters.metas]
         write = codec.from_values(letters.data, metas, letters.names)
-        sync = topic.config.durability == "fsync"
-        writes = [(part.target, [write])]
         self._moving.update(seqs)
         try:
-            append_group(engine, writes, now, leave, moved, failed, sync=sync, others=(topic,))
+            _move(engine, topic, part.target, seqs, write, Kind.DELETE, moved, failed)
         except ApiError:
             self._moving.difference_update(seqs)
             raise

@@ -4,14 +4,14 @@
     ack   ─▶ settle ─▶ one Delete frame for all acks before the next journal write ─▶ reply
     nack, extend ─▶ settle ─▶ lease table ─▶ journal, if durable ─▶ reply
 
-Leases live in memory. A queue with `leases_durable` journals every change of a lease before the reply."""
+Leases live in memory. A queue with `leases_durable` journals every change of a lease before the reply.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from operator import attrgetter
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -23,6 +23,9 @@ from topics.flow.queues.leases import Entry, Holder, JobLease, LeaseTable, Packe
 from topics.flow.queues.losses import Losses, Notice
 from topics.log import CallbackOp, Engine, Fail, Layer, Op, Selector, Topic, apply_delete
 from topics.storage import FrameDraft, Kind
+
+if TYPE_CHECKING:
+    from topics.flow.queues.registry import Queues
 
 # One deletion takes about this many jobs; further acks go into the next one.
 MAX_JOBS = 10_000
@@ -105,7 +108,8 @@ class AckOp(Op):
         queue.engine.note_moved_lines(queue.topic, *self._lines)
         # A cap may have evicted some while the deletion was on its way.
         too_late = {seq for seq in seqs if queue.losses.is_lost(seq)} if count < len(seqs) else ()
-        queue.note_acked(seqs, count)
+        queue.note_done(seqs, count)
+        queue.dispatcher.wake()
         for ack in self._acks:
             ack.op = self
             if too_late:
@@ -120,32 +124,21 @@ class AckOp(Op):
             ack.fail(error)
 
 
-_wanted_by = attrgetter("wanted")
-
 # Flag of a frame that has an entry for every known job, not only for changed ones.
 ALL_LEASES = 1
 
 
 class JobQueue(Layer):
-    def __init__(
-        self,
-        engine: Engine,
-        topic: Topic,
-        next_lease_ids: Callable[[int], int],
-        keep_told: "Callable[[JobQueue], None]",
-        pull: Callable[[Topic], None],
-    ) -> None:
-        """`keep_told` journals which losses workers know of; `pull` makes the copies that routers owe."""
+    def __init__(self, engine: Engine, topic: Topic, queues: "Queues") -> None:
         self.engine = engine
         self.topic = topic
         self.table = LeaseTable(topic.seq_base)
-        self.dead_letters = DeadLetters(engine, topic, self._note_deleted)
+        self.dead_letters = DeadLetters(engine, topic, self.note_done)
         self.losses = Losses(topic)
-        self.dispatcher = JobDispatcher(self, pull)
+        self.dispatcher = JobDispatcher(self, queues.pull)
         # The deletion that further acks may join.
         self._open_deletion: AckOp | None = None
-        self._next_lease_ids = next_lease_ids
-        self._keep_told = keep_told
+        self._queues = queues
         self._config = topic.config
         # Records that the topic lost since its beginning, as far as the table knows.
         self._gone = -1
@@ -158,9 +151,7 @@ class JobQueue(Layer):
     def counts(self) -> tuple[int, int]:
         """Return how many jobs are ready and how many are in flight now."""
         self._catch_up(self.engine.steady_ms())
-        table = self.table
-        in_flight = len(table.leases)
-        return self.topic.live_count - in_flight - len(table.delayed), in_flight
+        return self.ready, len(self.table.leases)
 
     def counters(self) -> dict[str, int]:
         ready, in_flight = self.counts()
@@ -238,12 +229,7 @@ class JobQueue(Layer):
     def told(self, notice: Notice) -> None:
         """Note that a worker was told of the losses."""
         self.losses.confirm(notice)
-        self._keep_told(self)
-
-    def _split_lost(self, unheld: list[int]) -> tuple[list[int], list[int]]:
-        """Split the jobs that a node does not hold into skipped and lost."""
-        lost = [seq for seq in unheld if self.losses.is_lost(seq)]
-        return ([seq for seq in unheld if seq not in lost], lost) if lost else (unheld, lost)
+        self._queues.losses.note([self])
 
     # --- claiming ---------------------------------------------------------------------------------------
 
@@ -253,17 +239,18 @@ class JobQueue(Layer):
     def serve(self, claims: list[Claim]) -> None:
         """Hand out jobs to all of them, one each in turn, until all have enough or no job is left."""
         if self.is_gone:
-            _fail_all(claims, topic_not_found(self.topic.name))
+            for claim in claims:
+                claim.fail(topic_not_found(self.topic.name))
             return
         now, table = self.refresh(), self.table
-        wanted = sum(map(_wanted_by, claims))
+        wanted = sum([claim.wanted for claim in claims])
         jobs = take_jobs(self.topic, table, wanted, MAX_CLAIM_BYTES * len(claims))
         # Reading them may have shown that some are lost.
         if self.topic.head - self.topic.live_count != self._gone:
             self._forget_gone()
         if self.losses.needs_rescan:
             claims[0].notice = self.losses.offer()
-        leases = deal(table, jobs, claims, now, self._shift, self._next_lease_ids)
+        leases = deal(table, jobs, claims, now, self._shift, self._queues.next_lease_ids)
         if table.overdue:
             self.dead_letters.move_overdue(table, partial(self._reply, claims, leases))
         else:
@@ -279,9 +266,11 @@ class JobQueue(Layer):
             claim.done(claim)
 
     def _take_back(self, claims: list[Claim], leases: list[JobLease], error: ApiError) -> None:
-        self._reopen(leases)
+        for lease in leases:
+            self.table.reopen(lease)
         self.losses.withdraw()
-        _fail_all(claims, error)
+        for claim in claims:
+            claim.fail(error)
 
     # --- what holders do --------------------------------------------------------------------------------
 
@@ -302,10 +291,16 @@ class JobQueue(Layer):
             elif request.verb is Verb.EXTEND:
                 self.table.extend(lease, now + request.lease_ms)
             else:
-                self._give_up(seq, request, now)
+                if request.error:
+                    self.table.errors[seq] = request.error
+                if request.delay_ms:
+                    self.table.hold_back(seq, now + request.delay_ms)
+                else:
+                    self.table.give_back(seq)
         request.seqs = [lease.seq for lease in held]
         if unheld:
-            request.skipped, request.lost = self._split_lost(unheld)
+            request.lost = [seq for seq in unheld if self.losses.is_lost(seq)]
+            request.skipped = [seq for seq in unheld if seq not in request.lost] if request.lost else unheld
         if request.verb is Verb.ACK:
             self._delete(request)
             return
@@ -315,14 +310,6 @@ class JobQueue(Layer):
         self._journal(request.seqs, partial(request.done, request), request.fail)
         if request.verb is Verb.NACK:
             self.dispatcher.wake()
-
-    def _give_up(self, seq: int, nack: Settlement, now: int) -> None:
-        if nack.error:
-            self.table.errors[seq] = nack.error
-        if nack.delay_ms:
-            self.table.hold_back(seq, now + nack.delay_ms)
-        else:
-            self.table.give_back(seq)
 
     def _delete(self, ack: Settlement) -> None:
         """Delete acked jobs for good, in the deletion that other acks of this turn share."""
@@ -350,29 +337,19 @@ class JobQueue(Layer):
         if self._open_deletion is op:
             self._open_deletion = None
 
-    def note_acked(self, seqs: list[int], deleted: int) -> None:
-        """Note that the deletion of these jobs was applied."""
-        self._note_deleted(seqs, deleted)
-        self.dispatcher.wake()
-
-    def _note_deleted(self, seqs: list[int], deleted: int) -> None:
+    def note_done(self, seqs: list[int], deleted: int) -> None:
         """Note that our own deletion of these jobs was applied."""
         self._gone += deleted
         self.table.finish(seqs)
 
     def reopen(self, ack: Settlement, error: ApiError) -> None:
         """Undo an ack that could not be committed."""
-        leases = [lease for seq in ack.seqs if (lease := self.table.leases.get(seq)) is not None]
-        if error.code in ("throttled", "disk_full"):
-            # The refusal is temporary: a worker that tries again still holds the jobs.
-            for lease in leases:
-                lease.closing = False
-        else:
-            self._reopen(leases)
-
-    def _reopen(self, leases: list[JobLease]) -> None:
-        for lease in leases:
-            self.table.reopen(lease)
+        # If the refusal is temporary, a worker that tries again still holds the jobs.
+        is_temporary = error.code in ("throttled", "disk_full")
+        for lease in [lease for seq in ack.seqs if (lease := self.table.leases.get(seq)) is not None]:
+            lease.closing = False
+            if not is_temporary:
+                self.table.reopen(lease)
 
     def release(self, holder: Holder) -> None:
         """Free the jobs that an ended connection still holds."""
@@ -432,11 +409,6 @@ class JobQueue(Layer):
     def entries(self) -> list[Packed]:
         shift = self._shift
         return [self.table.entry(seq, shift) for seq in sorted(self.table.known())]
-
-
-def _fail_all(claims: list[Claim], error: ApiError) -> None:
-    for claim in claims:
-        claim.fail(error)
 
 
 def _unheard(_: ApiError | None = None) -> None:

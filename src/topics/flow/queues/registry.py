@@ -1,7 +1,8 @@
 """All queues of an engine: their leases beside the topics, and what of them is kept across restarts.
 
 Delivery counts are kept with the leases, so only where `leases_durable` asks for it. The number of dead
-letters is kept always, because the frame that moves a job says so anyway."""
+letters is kept always, because the frame that moves a job says so anyway.
+"""
 
 import secrets
 from collections.abc import Callable, Iterable
@@ -82,7 +83,7 @@ class Queues(Extension):
     ) -> None:
         """`pull` makes the copies that routers owe to a queue."""
         self._engine = engine
-        self._pull = pull
+        self.pull = pull
         self._last_id = random_bits(_ID_BITS)
         # By topic, whose id a restore may change.
         self._by_topic: dict[Topic, JobQueue] = {}
@@ -92,15 +93,12 @@ class Queues(Extension):
 
     def topic_shown(self, topic: Topic) -> None:
         if topic.config.is_queue:
-            queue = JobQueue(self._engine, topic, self._next_lease_ids, self._keep_told, self._pull)
+            queue = JobQueue(self._engine, topic, self)
             topic.attach(queue)
             self._by_topic[topic] = queue
 
     def topic_dropped(self, topic: Topic) -> None:
         self._by_topic.pop(topic, None)
-
-    def _keep_told(self, queue: JobQueue) -> None:
-        self.losses.note([queue])
 
     def all(self) -> Iterable[JobQueue]:
         return self._by_topic.values()
@@ -115,7 +113,7 @@ class Queues(Extension):
         queue: JobQueue = topic.extension
         return queue
 
-    def _next_lease_ids(self, count: int) -> int:
+    def next_lease_ids(self, count: int) -> int:
         """Reserve ids and return the first.
 
         They do not start over with the process: an old token must never fit a new lease.
