@@ -12,6 +12,7 @@ from benchmarks.figures import Bar, Figure, at_least, number
 from benchmarks.local import LocalEngine, Pace, pace
 from benchmarks.payloads import COMPACT, NAMED, SPACED, TAGS, Shape, node, tag
 from benchmarks.session import Session
+from topics.log import preview_delete, read_page
 from topics.log.read.filter import TagMatch
 from topics.log.topic import Topic
 
@@ -98,7 +99,7 @@ def _read(
     session.say(f"  {name}")
     last_start = max(topic.head - 2 * _PAGE, 0)
     starts = cycle([(page * 7919) % (last_start + 1) for page in range(64)])
-    read = local.engine.read
+    read = partial(read_page, local.engine)
     calls = max(session.sizes.local_records // 100, 1)
 
     def measure() -> Pace:
@@ -119,7 +120,7 @@ def _tags(session: Session) -> Iterator[Figure]:
             local.append("tagged", json.dumps({"records": records}).encode())
         exact = cycle([TagMatch(f"order:{number:05d}", False) for number in range(0, 10_000, 37)])
         prefixes = cycle([TagMatch(f"order:{number:03d}", True) for number in range(100)])
-        preview = partial(local.engine.preview_delete, topic, None)
+        preview = partial(preview_delete, local.engine, topic, None)
         assert preview(TagMatch("order:00042", False)).deleted == 10
         assert preview(TagMatch("order:042", True)).deleted == 1000
         for name, matches in (("one tag, 10 found", exact), ("tags with a prefix, 1000 found", prefixes)):

@@ -15,6 +15,7 @@ from topics.core.clock import SystemClock
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
 from topics.core.settings import Settings
+from topics.log import delete_records
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.read.filter import TagMatch
@@ -59,7 +60,7 @@ class LocalEngine:
     def delete_tagged(self, topic: Topic, tags: Sequence[str]) -> int:
         deleted: list[int] = []
         for tag in tags:
-            self.engine.delete_records(topic, None, TagMatch(tag, False), deleted.append, _raise)
+            delete_records(self.engine, topic, None, TagMatch(tag, False), deleted.append, _raise)
         self.engine.queue.sync_now()
         return sum(deleted)
 

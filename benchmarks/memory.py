@@ -19,6 +19,7 @@ from benchmarks.figures import Figure, at_most
 from benchmarks.local import LocalEngine, pace
 from benchmarks.payloads import COMPACT, NAMED, Shape
 from benchmarks.session import ROOT, Session
+from topics.log import read_page
 from topics.log.topic import Topic
 
 AREA = "memory"
@@ -170,7 +171,7 @@ def _writer(local: LocalEngine, topic: Topic, bodies: Iterator[bytes]) -> Callab
 def _reader(local: LocalEngine, topic: Topic) -> Callable[[], object]:
     oldest = max(topic.head - 5 * _PAGE, 0)
     starts = cycle(range(oldest, max(topic.head - _PAGE, 1), 617))
-    return lambda: local.engine.read(topic, next(starts), _PAGE, _READ_BYTES)
+    return lambda: read_page(local.engine, topic, next(starts), _PAGE, _READ_BYTES)
 
 
 def _flat(what: str, turns: dict[int, list[float]]) -> Iterator[Figure]:

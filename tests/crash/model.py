@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.crash.effects import Added, Configured, Effect, Record, Removed, TopicModel
+from topics.log import read_page
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 
@@ -185,7 +186,7 @@ def observe(engine: Engine, topic: Topic, from_seq: int = 0) -> tuple[Rows, Gaps
     rows: Rows = {}
     gaps: Gaps = []
     while True:
-        page = engine.read(topic, from_seq, 1000, 1 << 20)
+        page = read_page(engine, topic, from_seq, 1000, 1 << 20)
         if page.tombstone is not None:
             gaps.append((page.tombstone.gap_from, page.tombstone.gap_to))
         for line in page.rows.splitlines():

@@ -20,6 +20,7 @@ from tests.crash.staging import Staging
 from tests.crash.verify import Found, crash, judge, judge_damaged
 from tests.crash.world import World
 from topics.core.errors import ApiError, WritesOff
+from topics.log import read_page
 
 # Steps between two misfortunes, on average, and the life of one world.
 CALM_STEPS = 120
@@ -157,7 +158,7 @@ class Simulation:
         world = self.world
         for topic in list(world.engine.by_id.values()):
             if topic.committed:
-                world.engine.read(topic, 0, 100, 1 << 20)
+                read_page(world.engine, topic, 0, 100, 1 << 20)
         failure = world.queue.failure
         assert failure is not None
         if world.engine.writes_off is WritesOff.DISK_FULL:

@@ -14,6 +14,7 @@ from tests.crash.operations import CLASSES, furnished
 from tests.crash.verify import Found, check_running, crash, judge
 from tests.crash.world import World
 from topics.core.errors import ApiError, WritesOff
+from topics.log import delete_records
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.write.operation import CallbackOp
 from topics.storage.fileheader import FILE_HEADER_BYTES
@@ -150,7 +151,8 @@ def test_a_removal_behind_a_write_that_is_refused_is_refused_with_it(world: Worl
     world.append("disk", [world.draft(padding=2 * TOO_MUCH)])
     bound = world.topic("disk").assigned + 1
     refused = refusals_of(
-        world, lambda fail: world.engine.delete_records(world.topic("disk"), None, None, lambda _: None, fail)
+        world,
+        lambda fail: delete_records(world.engine, world.topic("disk"), None, None, lambda _: None, fail),
     )
     assert refused == ["disk_full"]
     assert world.topic("disk").assigned + 1 < bound
@@ -209,7 +211,7 @@ def test_without_a_reserve_removals_may_be_refused_and_then_nothing_of_them_is_d
     topic = world.topic("disk")
     for _ in range(3):
         codes = refusals_of(
-            world, lambda fail: world.engine.delete_records(topic, 5, None, lambda _: None, fail)
+            world, lambda fail: delete_records(world.engine, topic, 5, None, lambda _: None, fail)
         )
         assert codes == ["disk_full"]
         codes = refusals_of(world, lambda fail: drop_topic(world.engine, "disk", False, _fail_if_done, fail))
@@ -443,12 +445,12 @@ def test_where_nobody_can_tell_no_answer_is_given(world: World) -> None:
     outcomes: list[type[ApiError]] = []
     world.disk.faults = BrokenSyncs(Fault.SYNC_FAILURE, random.Random(0))
     topic = world.topic("fsync")
-    world.engine.delete_records(topic, 2, None, lambda _: None, lambda error: outcomes.append(type(error)))
+    delete_records(world.engine, topic, 2, None, lambda _: None, lambda error: outcomes.append(type(error)))
     world.commit()
     assert [outcome.__name__ for outcome in outcomes] == ["OutcomeUnknown"]
     # Those that come now were never written, and hear so.
     with pytest.raises(ApiError, match="writes are off until restart"):
-        world.engine.delete_records(topic, 2, None, lambda _: None, lambda _: None)
+        delete_records(world.engine, topic, 2, None, lambda _: None, lambda _: None)
     everything_is_as_the_model_says(world)
 
 
@@ -465,8 +467,8 @@ def test_a_torn_write_that_cannot_be_cut_off_is_not_answered(world: World) -> No
 
     world.disk.faults = NoWay(Fault.SHORT_WRITE, random.Random(0))
     topic = world.topic("fsync")
-    world.engine.delete_records(
-        topic, 2, None, lambda _: None, lambda error: outcomes.append(type(error).__name__)
+    delete_records(
+        world.engine, topic, 2, None, lambda _: None, lambda error: outcomes.append(type(error).__name__)
     )
     world.commit()
     world.disk.faults = None

@@ -6,6 +6,7 @@ from tests.crash.lives import REBORN
 from tests.crash.verify import check_running
 from tests.crash.world import World
 from topics.flow.watch.sessions import StreamPositions
+from topics.log import read_page
 
 
 class Watcher:
@@ -33,7 +34,7 @@ class Watcher:
             assert (begin, epoch) == (self._seq, topic.id), "an id of this life is not understood"
         else:
             assert self._epoch < topic.id, "an epoch was given out twice"
-            page = world.engine.read(topic, begin, 1000, 1 << 20, epoch=epoch)
+            page = read_page(world.engine, topic, begin, 1000, 1 << 20, epoch=epoch)
             assert page.tombstone is not None, "a watcher of another life is not told"
             assert page.tombstone.reason == "recreated"
             begin = page.tombstone.gap_to

@@ -24,6 +24,7 @@ from topics.core.errors import ApiError, OutcomeUnknown, WritesOff
 from topics.flow.queues.dispatcher import Claim
 from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import Settlement, Verb
+from topics.log import delete_records
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
@@ -335,8 +336,8 @@ class World:
 
         return self.submit(
             event,
-            lambda: engine.delete_records(
-                topic, before, tag_match(match), done, self.failing(event), seqs=seqs
+            lambda: delete_records(
+                engine, topic, before, tag_match(match), done, self.failing(event), seqs=seqs
             ),
         )
 

@@ -17,6 +17,7 @@ from topics.core.clock import ManualClock
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
 from topics.core.settings import Settings
+from topics.log import delete_records, read_page
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.read.filter import TagMatch, parse_match
@@ -147,7 +148,7 @@ class Lab:
         parsed: TagMatch | None = None if match is None else parse_match(match)
         topic = self.topic(name)
         deleted: int = self.commit(
-            lambda done, fail: self.engine.delete_records(topic, before, parsed, done, fail, seqs=seqs)
+            lambda done, fail: delete_records(self.engine, topic, before, parsed, done, fail, seqs=seqs)
         )
         return deleted
 
@@ -166,8 +167,8 @@ class Lab:
         shape: Shape = STORED,
         epoch: int | None = None,
     ) -> Page:
-        return self.engine.read(
-            self.topic(name), from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch
+        return read_page(
+            self.engine, self.topic(name), from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch
         )
 
     # --- looking ----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
 from tests.support.appending import append
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
+from topics.log import delete_records, preview_delete
 from topics.log.lifecycle import put_topic
 from topics.log.read.filter import TagMatch
 from topics.log.read.page import Page
@@ -96,10 +97,10 @@ class Twins:
         engine, topic, tag = self.lab.engine, self.lab.topic(name), tag_match(match)
         engine.refresh(topic)
         untouched = self._everything(name)
-        foreseen = engine.preview_delete(topic, before, tag, seqs)
+        foreseen = preview_delete(engine, topic, before, tag, seqs)
         assert self._everything(name) == untouched, "a dry run has changed something"
         deleted = self.lab.commit(
-            lambda done, fail: engine.delete_records(topic, before, tag, done, fail, seqs=seqs)
+            lambda done, fail: delete_records(engine, topic, before, tag, done, fail, seqs=seqs)
         )
         assert deleted == self.model[name].delete(before, match, self.now(), seqs)
         assert foreseen == DeleteOutcome(deleted, topic.live_count, topic.live_bytes, topic.floor)
@@ -169,11 +170,11 @@ class Twins:
             text = body(step.drafts, step.key)
             append(engine, name, text, lambda op: answered(op.last_seq), failed)
         elif isinstance(step, tuple):
-            engine.delete_records(topic, None, tag_match(step), answered, failed)
+            delete_records(engine, topic, None, tag_match(step), answered, failed)
         elif isinstance(step, frozenset):
-            engine.delete_records(topic, None, None, answered, failed, seqs=[*step])
+            delete_records(engine, topic, None, None, answered, failed, seqs=[*step])
         else:
-            engine.delete_records(topic, floor + step, None, answered, failed)
+            delete_records(engine, topic, floor + step, None, answered, failed)
 
     def _seen(self, name: str) -> tuple[Any, ...]:
         page, topic = self.lab.diff(name), self.lab.topic(name)

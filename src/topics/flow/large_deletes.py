@@ -18,7 +18,9 @@ from topics.log import (
     TagMatch,
     Topic,
     answer,
+    delete_records,
     matches_many,
+    preview_delete,
     wanted_records,
 )
 
@@ -45,7 +47,7 @@ class Deletions:
         *,
         seqs: Sequence[int] | None = None,
     ) -> None:
-        order = partial(self._engine.delete_records, topic, before, match, done, fail, seqs=seqs)
+        order = partial(delete_records, self._engine, topic, before, match, done, fail, seqs=seqs)
         if self._is_quick(topic, before, match, seqs):
             order()
         else:
@@ -62,7 +64,7 @@ class Deletions:
         seqs: Sequence[int] | None = None,
     ) -> None:
         def look(search: Search | None = None) -> None:
-            done(self._engine.preview_delete(topic, before, match, seqs, search=search))
+            done(preview_delete(self._engine, topic, before, match, seqs, search=search))
 
         if self._is_quick(topic, before, match, seqs):
             look()

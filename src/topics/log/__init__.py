@@ -35,13 +35,21 @@ from topics.log.read.audit import (
 )
 from topics.log.read.filter import Choice, TagMatch, last_steps, parse_match, survivors
 from topics.log.read.pace import time_left, written_ms
-from topics.log.read.page import Page
+from topics.log.read.page import Page, read_page
 from topics.log.read.render import STORED, Shape, few_records
 from topics.log.read.tombstone import Tombstone, hole_reason, passed_over
 from topics.log.recover.recovery import Recovery, RecoveryFailed
 from topics.log.recover.reload import is_loaded, load_rows
 from topics.log.recover.small_frames import rows_of
-from topics.log.remove.deletion import DeleteOutcome, Selector, apply_delete, note_unfound, wanted_records
+from topics.log.remove.deletion import (
+    DeleteOutcome,
+    Selector,
+    apply_delete,
+    delete_records,
+    note_unfound,
+    preview_delete,
+    wanted_records,
+)
 from topics.log.remove.ledger import CAP, DELETED, KIND_NAMES, LOST, TRIM, TTL
 from topics.log.remove.removal import enforce_caps, expire, lose_runs, settle_floor, surviving_damage
 from topics.log.remove.search import DeleteQuery, Search, answer, matches_many

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.core import ApiError, TopicConfig, check_config, limit_reached, require_topic_name
-from topics.log.core import Core
+from topics.log.engine import Engine
 from topics.log.remove.removal import enforce_caps, expire, would_remove
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
@@ -26,7 +26,7 @@ class CreatePayload(msgspec.Struct, array_like=True, gc=False):
 
 
 def put_topic(
-    core: Core,
+    engine: Engine,
     name: str,
     config: TopicConfig,
     done: Callable[[bool], None],
@@ -41,31 +41,31 @@ def put_topic(
     `only_new`: a topic that is there stays as it is. `last_check` may refuse when all else is in order.
     `evicted` is told, before `done`, how many records the caps of the config have taken.
     """
-    core.queue.assign_pending()
-    topic = _to_be_changed(core, name, config, only_new=only_new)
+    engine.queue.assign_pending()
+    topic = _to_be_changed(engine, name, config, only_new=only_new)
     last_check()
     if topic is None:
-        create_topic(core, name, config, lambda: done(True), fail)
+        create_topic(engine, name, config, lambda: done(True), fail)
         return
-    core.refresh(topic)
-    now = core.now()
+    engine.refresh(topic)
+    now = engine.now()
     frame = FrameDraft(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
     target, lines = topic, (topic.cap_hi, topic.ttl_hi)
 
     def apply(op: Op) -> None:
         evicted(apply_config(target, config, now))
-        core.note_moved_lines(target, *lines)
+        engine.note_moved_lines(target, *lines)
         done(False)
         target.wake()
 
-    core.queue.submit(CallbackOp([frame], topic, apply, fail, sync=True))
+    engine.queue.submit(CallbackOp([frame], topic, apply, fail, sync=True))
 
 
-def _to_be_changed(core: Core, name: str, config: TopicConfig, *, only_new: bool) -> Topic | None:
+def _to_be_changed(engine: Engine, name: str, config: TopicConfig, *, only_new: bool) -> Topic | None:
     """The topic that would get this config; None if it would be made. Raises if it may not."""
     require_topic_name(name)
     check_config(config, name)
-    topic = core.by_name.get(name)
+    topic = engine.by_name.get(name)
     if topic is None:
         return None
     if only_new:
@@ -79,14 +79,14 @@ def _to_be_changed(core: Core, name: str, config: TopicConfig, *, only_new: bool
     return topic
 
 
-def preview_topic(core: Core, name: str, config: TopicConfig, *, only_new: bool = False) -> int:
+def preview_topic(engine: Engine, name: str, config: TopicConfig, *, only_new: bool = False) -> int:
     """What `put_topic` would take away: so many records. Raises what it would, and changes nothing."""
-    topic = _to_be_changed(core, name, config, only_new=only_new)
+    topic = _to_be_changed(engine, name, config, only_new=only_new)
     if topic is None:
-        require_room(core, 1)
+        require_room(engine, 1)
         return 0
-    core.refresh(topic)
-    return would_remove(topic, config, core.now())
+    engine.refresh(topic)
+    return would_remove(topic, config, engine.now())
 
 
 def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:
@@ -104,107 +104,111 @@ def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:
     return count - topic.live_count
 
 
-def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
+def create_topic(
+    engine: Engine, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail
+) -> Topic:
     """The name is taken at once; the topic is shown when its creation is on disk."""
     # Asked first: a refusal must not leave the name taken. But behind the time: a clock that was set back is
     # journalled, and the disk may turn out to be full.
-    now = core.now()
-    require_room(core, 1)
-    first_life = core.lives.is_first(name)
-    topic = _new_topic(core, core.next_topic_id, name, config, core.settings.seq_base, first_life=first_life)
-    core.next_topic_id += 1
+    now = engine.now()
+    require_room(engine, 1)
+    first_life = engine.lives.is_first(name)
+    topic = _new_topic(
+        engine, engine.next_topic_id, name, config, engine.settings.seq_base, first_life=first_life
+    )
+    engine.next_topic_id += 1
     topic.reserve(topic.seq_base - 1 + FIRST_STEP)
-    core.witness.reserved(topic.reserved)
+    engine.witness.reserved(topic.reserved)
     payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
     kind = Kind.CREATE if first_life else Kind.CREATE_AGAIN
     frame = FrameDraft(kind, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=now)
 
     def apply(op: Op) -> None:
-        _show(core, topic)
+        _show(engine, topic)
         done()
 
     def undo(error: ApiError) -> None:
-        if core.by_name.get(name) is topic:
-            del core.by_name[name]
-        core.by_id.pop(topic.id, None)
+        if engine.by_name.get(name) is topic:
+            del engine.by_name[name]
+        engine.by_id.pop(topic.id, None)
         fail(error)
 
-    core.queue.submit(Creation([frame], topic, apply, undo, sync=True))
+    engine.queue.submit(Creation([frame], topic, apply, undo, sync=True))
     return topic
 
 
-def require_room(core: Core, topics: int) -> None:
+def require_room(engine: Engine, topics: int) -> None:
     """Raises when so many topics could not be created now; a caller that needs several asks for all first."""
-    limit = core.settings.max_topics
-    if topics and limit and len(core.by_name) + topics > limit:
+    limit = engine.settings.max_topics
+    if topics and limit and len(engine.by_name) + topics > limit:
         raise limit_reached("max_topics", limit)
     if topics:
-        core.queue.require_growth(topics)
+        engine.queue.require_growth(topics)
 
 
 def _new_topic(
-    core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int, *, first_life: bool
+    engine: Engine, topic_id: int, name: str, config: TopicConfig, seq_base: int, *, first_life: bool
 ) -> Topic:
     topic = Topic(
         topic_id,
         seq_base,
-        core.store.changed,
+        engine.store.changed,
         name=name,
         config=config,
-        store=core.store,
-        totals=core.totals,
-        clock_mark=core.clock_mark,
+        store=engine.store,
+        totals=engine.totals,
+        clock_mark=engine.clock_mark,
         first_life=first_life,
     )
-    core.by_name[name] = topic
-    core.by_id[topic_id] = topic
+    engine.by_name[name] = topic
+    engine.by_id[topic_id] = topic
     return topic
 
 
-def _show(core: Core, topic: Topic) -> None:
+def _show(engine: Engine, topic: Topic) -> None:
     if not topic.committed:
         topic.show()
-        insort(core.sorted_names, topic.name)
-        for extension in core.extensions:
+        insort(engine.sorted_names, topic.name)
+        for extension in engine.extensions:
             extension.topic_shown(topic)
-        for tell in core.on_shown:
+        for tell in engine.on_shown:
             tell(topic)
 
 
 def add_recovered(
-    core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int, *, first_life: bool = True
+    engine: Engine, topic_id: int, name: str, config: TopicConfig, seq_base: int, *, first_life: bool = True
 ) -> Topic:
-    topic = _new_topic(core, topic_id, name, config, seq_base, first_life=first_life)
-    _show(core, topic)
+    topic = _new_topic(engine, topic_id, name, config, seq_base, first_life=first_life)
+    _show(engine, topic)
     return topic
 
 
-def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
-    core.queue.assign_pending()
-    topic = core.find(name)
+def drop_topic(engine: Engine, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
+    engine.queue.assign_pending()
+    topic = engine.find(name)
     if topic is None:
         done(False)
         return
     target = topic
-    core.refresh(target)
+    engine.refresh(target)
     refuse_unless_empty(target, if_empty)
-    frame = FrameDraft(Kind.DROP, b"", topic_id=target.id, ts=core.now())
+    frame = FrameDraft(Kind.DROP, b"", topic_id=target.id, ts=engine.now())
     # Behind the time, as above: a refusal must not leave the name free.
-    core.queue.require_room(1)
+    engine.queue.require_room(1)
     # The name is free at once, so that a write behind this one starts a new instance.
-    _hide(core, target)
-    core.lives.remember(name)
+    _hide(engine, target)
+    engine.lives.remember(name)
 
     def apply(op: Op) -> None:
-        apply_drop(core, target)
+        apply_drop(engine, target)
         done(True)
 
     def undo(error: ApiError) -> None:
-        core.by_name[name] = target
-        insort(core.sorted_names, name)
+        engine.by_name[name] = target
+        insort(engine.sorted_names, name)
         fail(error)
 
-    core.queue.submit(CallbackOp([frame], target, apply, undo, sync=True))
+    engine.queue.submit(CallbackOp([frame], target, apply, undo, sync=True))
 
 
 def refuse_unless_empty(topic: Topic, if_empty: bool) -> None:
@@ -214,18 +218,18 @@ def refuse_unless_empty(topic: Topic, if_empty: bool) -> None:
         raise ApiError("topic_not_empty", f'topic "{topic.name}" still holds records', detail)
 
 
-def _hide(core: Core, topic: Topic) -> None:
-    if core.by_name.get(topic.name) is topic:
-        del core.by_name[topic.name]
+def _hide(engine: Engine, topic: Topic) -> None:
+    if engine.by_name.get(topic.name) is topic:
+        del engine.by_name[topic.name]
         if topic.committed:
-            core.sorted_names.remove(topic.name)
+            engine.sorted_names.remove(topic.name)
 
 
-def apply_drop(core: Core, topic: Topic) -> None:
-    _hide(core, topic)
-    core.by_id.pop(topic.id, None)
-    core.touched.discard(topic)
+def apply_drop(engine: Engine, topic: Topic) -> None:
+    _hide(engine, topic)
+    engine.by_id.pop(topic.id, None)
+    engine.touched.discard(topic)
     topic.drop()
-    for extension in core.extensions:
+    for extension in engine.extensions:
         extension.topic_dropped(topic)
     topic.wake()

@@ -11,8 +11,10 @@ import pytest
 from tests.flow.watched import Scenario, Watched
 from tests.support.appending import append
 from topics.flow.load_shedder import LAG_MS, Level
+from topics.flow.watch import delivery
 from topics.flow.watch import fanout as fanout_module
 from topics.flow.watch.delivery import WatchOptions
+from topics.log import Engine, read_page
 from topics.log.topic import Topic
 
 
@@ -104,14 +106,13 @@ def test_a_failing_read_does_not_stop_the_others(
         w.lab.write("bad", 1)
         w.lab.write("good", 1)
         bad = w.lab.topic("bad")
-        read = w.lab.engine.read
 
-        def sometimes(topic: Topic, *args: Any, **kwargs: Any) -> Any:
+        def sometimes(engine: Engine, topic: Topic, *args: Any, **kwargs: Any) -> Any:
             if topic is bad:
                 raise OSError("the disk is on fire")
-            return read(topic, *args, **kwargs)
+            return read_page(engine, topic, *args, **kwargs)
 
-        monkeypatch.setattr(w.lab.engine, "read", sometimes)
+        monkeypatch.setattr(delivery, "read_page", sometimes)
         w.watch("bad")
         listener, _ = w.watch("good")
         await w.settle()
@@ -174,8 +175,7 @@ def test_everybody_at_the_same_place_shares_one_step(
         listeners = [w.watch(options=WatchOptions(limit=5, max_bytes=1 << 20))[0] for _ in range(50)]
         await w.settle()
         reads = []
-        read = w.lab.engine.read
-        monkeypatch.setattr(w.lab.engine, "read", lambda *a, **k: reads.append(a) or read(*a, **k))
+        monkeypatch.setattr(delivery, "read_page", lambda *a, **k: reads.append(a) or read_page(*a, **k))
         w.lab.write("t", 1)
         await w.settle()
         assert len(reads) == 1

@@ -11,6 +11,7 @@ import pytest
 from tests.log.harness import T0, Lab, seqs
 from tests.support.appending import rows_of
 from topics.core.errors import ApiError
+from topics.log import read_page
 from topics.log.read import page as paging
 from topics.log.read.audit import at_once
 from topics.log.read.filter import Choice, TagMatch, last_steps, parse_match
@@ -75,7 +76,7 @@ def test_records_without_any_tag_match_none(make_lab: Callable[..., Lab]) -> Non
     lab.write("t", {"data": 1, "tag": "x"})
     lab.checkpoint()
     choice = Choice(parse_match("x"))
-    assert seqs(lab.engine.read(lab.topic("t"), 0, 100, 1 << 20, choice=choice)) == [7]
+    assert seqs(read_page(lab.engine, lab.topic("t"), 0, 100, 1 << 20, choice=choice)) == [7]
     assert at_once(last_steps(lab.topic("t"), 2, None, choice)) == 0
 
 
@@ -117,7 +118,7 @@ def test_a_page_that_has_cost_enough_looks_into_no_further_run(
     lab: Lab, opened: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paging, "MOST_EXAMINED", 4)
-    page = lab.engine.read(lab.topic("t"), 0, 100, 1 << 20, choice=Choice(parse_match("y")))
+    page = read_page(lab.engine, lab.topic("t"), 0, 100, 1 << 20, choice=Choice(parse_match("y")))
     assert (page.next_from_seq, page.count, opened) == (4, 0, [1])
 
 

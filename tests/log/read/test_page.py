@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.log.harness import Lab, records, seqs
+from topics.log import read_page
 
 # Runs of four: seqs cross from one digit to two inside the third, and one record is larger than most budgets.
 SIZES = [3, 2, 5, 3, 2, 90, 2, 3, 4, 2, 7, 3, 3]
@@ -70,7 +71,7 @@ def test_a_page_goes_no_further_than_it_was_asked_to(lab: Lab) -> None:
     topic = lab.topic("t")
 
     def upto(seq: int, cursor: int = 0) -> tuple[list[int], int]:
-        page = lab.engine.read(topic, cursor, 100, 1 << 20, upto=seq)
+        page = read_page(lab.engine, topic, cursor, 100, 1 << 20, upto=seq)
         return seqs(page), page.next_from_seq
 
     assert upto(4) == ([1, 2, 3, 4], 4)

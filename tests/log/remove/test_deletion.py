@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.log.harness import Lab, gap, three_segments
+from topics.log import delete_records
 from topics.log.remove.deletion import Selector, note_unfound
 from topics.log.write.operation import Op
 from topics.storage import Kind
@@ -25,7 +26,7 @@ def test_age_that_passes_while_a_delete_waits_for_the_disk(lab: Lab) -> None:
     lab.put("t", ttl_ms=100, durability="fsync")
     lab.write_each("t", 3)
     deleted: list[int] = []
-    lab.engine.delete_records(lab.topic("t"), 4, None, deleted.append, deleted.append)  # type: ignore[arg-type]
+    delete_records(lab.engine, lab.topic("t"), 4, None, deleted.append, deleted.append)  # type: ignore[arg-type]
     lab.clock.advance(101)
     assert gap(lab.diff("t")) == (1, 3, "ttl"), "the delete is not committed yet"
     lab.engine.queue.sync_now()
@@ -82,7 +83,7 @@ def test_what_a_client_deletes_is_synced_wherever_records_are_kept(
     ops: list[Op] = []
     monkeypatch.setattr(lab.engine.queue, "submit", ops.append)
     topic = lab.topic("t")
-    lab.engine.delete_records(topic, 2, None, lambda deleted: None, lambda error: None)
+    delete_records(lab.engine, topic, 2, None, lambda deleted: None, lambda error: None)
     assert [op.sync for op in ops] == [is_synced]
 
 

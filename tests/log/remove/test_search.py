@@ -9,6 +9,7 @@ import pytest
 from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.core.settings import MAX_SEQ
+from topics.log import delete_records, preview_delete
 from topics.log.read.filter import TagMatch, parse_match
 from topics.log.remove.deletion import wanted_records
 from topics.log.remove.search import DeleteQuery, Question, Search, answer
@@ -41,8 +42,8 @@ def asked(lab: Lab, search: Search) -> Search:
 def delete(lab: Lab, search: Search, before: int | None = None) -> int:
     topic = lab.topic("t")
     deleted: int = lab.commit(
-        lambda done, fail: lab.engine.delete_records(
-            topic, before, search.wanted.match, done, fail, search=search
+        lambda done, fail: delete_records(
+            lab.engine, topic, before, search.wanted.match, done, fail, search=search
         )
     )
     return deleted
@@ -158,10 +159,10 @@ def test_seqs_are_found_however_they_are_looked_up(
     topic, search = lab.topic("t"), None
     if ahead:
         search = asked(lab, Search(topic, wanted_records(before, match, named)))
-    outcome = lab.engine.preview_delete(topic, before, match, named, search=search)
+    outcome = preview_delete(lab.engine, topic, before, match, named, search=search)
     deleted = lab.commit(
-        lambda done, fail: lab.engine.delete_records(
-            topic, before, match, done, fail, seqs=named, search=search
+        lambda done, fail: delete_records(
+            lab.engine, topic, before, match, done, fail, seqs=named, search=search
         )
     )
     assert deleted == outcome.deleted == len(gone)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.disk import FullDisk
+from topics.log import read_page
 from topics.log.seal import sealer as sealing
 from topics.log.seal.sealer import HotRuns, SegmentPlan, _deleted_since
 
@@ -18,7 +19,7 @@ def fill(lab: Lab, runs: int) -> None:
 
 
 def seqs(lab: Lab) -> int:
-    return lab.engine.read(lab.engine.require("t"), 0, 1000, 1 << 20).count
+    return read_page(lab.engine, lab.engine.require("t"), 0, 1000, 1 << 20).count
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.log.harness import T0, Lab, records, short_of_memory
 from tests.support.appending import Appended, ByHand, append, body_of, write_of
 from topics.core.errors import ApiError
 from topics.core.settings import MAX_SEQ
+from topics.log import delete_records
 from topics.log.write import commit_queue
 from topics.log.write.append import AppendOp
 from topics.log.write.group import append_group
@@ -316,7 +317,7 @@ def test_deletes_see_earlier_requests_of_the_turn(lab: Lab) -> None:
     results: list[object] = []
     for data in (1, 2):
         lab.engine.append(ByHand("t", body_of(data), results.append, results.append))
-    lab.engine.delete_records(lab.topic("t"), 3, None, results.append, results.append)
+    delete_records(lab.engine, lab.topic("t"), 3, None, results.append, results.append)
     lab.engine.append(ByHand("t", body_of(3), results.append, results.append))
     lab.engine.queue.sync_now()
     assert [one.first_seq if isinstance(one, Appended) else one for one in results] == [1, 2, 2, 3]

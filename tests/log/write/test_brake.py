@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.write.test_commit_loop import append, driven
+from topics.log import read_page
 from topics.log.engine import Engine
 from topics.log.run import Unsealed
 from topics.log.write import commit_loop
@@ -83,7 +84,7 @@ def test_a_group_waits_behind_the_one_before_it(tmp_path: Path, monkeypatch: pyt
         for _ in range(20):
             await asyncio.sleep(0)
         assert not any(write.done() for write in waiting)
-        assert engine.read(engine.require("t"), 0, 10, 1 << 20).count == 2  # reads go on
+        assert read_page(engine, engine.require("t"), 0, 10, 1 << 20).count == 2  # reads go on
         assert [op.first_seq for op in await asyncio.gather(*waiting)] == [3, 4, 5]
         assert engine.counters.batches == batches + 1  # they were written together
         late = append(engine, "t")

@@ -14,6 +14,7 @@ from tests.log.harness import Lab
 from tests.support.appending import append
 from tests.support.disk import QuickDisk
 from topics.core.errors import ApiError
+from topics.log import delete_records
 from topics.log.lifecycle import drop_topic
 from topics.storage.filesystem import Buffer, File
 
@@ -47,7 +48,7 @@ def submit_all(lab: Lab, answers: list[Any], failures: list[ApiError]) -> None:
     calls: list[Callable[[], None]] = [
         lambda: append(engine, "t", body, answers.append, failures.append, key=b"k"),
         lambda: append(engine, "t", body, answers.append, failures.append, key=b"k"),
-        lambda: engine.delete_records(topic, 2, None, answers.append, failures.append),
+        lambda: delete_records(engine, topic, 2, None, answers.append, failures.append),
         lambda: append(engine, "new", body, answers.append, failures.append),
         lambda: drop_topic(engine, "t", False, answers.append, failures.append),
     ]

@@ -15,6 +15,7 @@ from topics.core.clock import ManualClock
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
 from topics.core.settings import Settings
+from topics.log import read_page
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
@@ -137,7 +138,7 @@ def test_a_failed_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert engine.read_only
         with pytest.raises(ApiError, match="until restart"):
             await append(engine, "t")
-        assert engine.read(topic, 0, 10, 1000).count == 1
+        assert read_page(engine, topic, 0, 10, 1000).count == 1
 
     driven(tmp_path, scenario, kernel=False)
 

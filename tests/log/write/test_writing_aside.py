@@ -15,6 +15,7 @@ from tests.log.write.test_commit_loop import append, driven, put
 from tests.support.disk import HookedDisk
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
+from topics.log import read_page
 from topics.log.engine import Engine
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import GroupWrite
@@ -91,12 +92,12 @@ def test_the_loop_goes_on_and_the_next_group_gathers(tmp_path: Path) -> None:
         await asyncio.sleep(0.01)
         assert not any(future.done() for future in (first, second, third))
         assert (topic.head, engine.queue.depth) == (1, 3)
-        assert engine.read(topic, 0, 10, 1000).count == 1
+        assert read_page(engine, topic, 0, 10, 1000).count == 1
         batches = engine.counters.batches
         gate.opened.set()
         assert [op.first_seq for op in await asyncio.gather(first, second, third)] == [2, 3, 4]
         assert engine.counters.batches == batches + 2
-        assert engine.read(topic, 0, 10, 1000).count == 4
+        assert read_page(engine, topic, 0, 10, 1000).count == 4
 
     gated(tmp_path, scenario)
 
@@ -156,7 +157,7 @@ def test_a_refused_write_is_final(tmp_path: Path) -> None:
         topic = engine.require("t")
         assert (topic.head, topic.assigned, topic.live_count) == (1, 1, 1)
         assert engine.read_only
-        assert engine.read(topic, 0, 10, 1000).count == 1
+        assert read_page(engine, topic, 0, 10, 1000).count == 1
 
     gated(tmp_path, scenario)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 from msgspec import UNSET
 
-from topics.log import STORED, Choice, Engine, Page, Shape, Topic
+from topics.log import STORED, Choice, Engine, Page, Shape, Topic, read_page
 from topics.storage import node_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ class DeliveryPage:
         self._key = key
         self._upto = upto
         options = key.options
-        self._page = engine.read(
+        self._page = read_page(
+            engine,
             topic,
             key.seq,
             options.limit,

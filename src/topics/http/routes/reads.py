@@ -53,6 +53,7 @@ from topics.log import (
     parse_match,
     passed_over,
     range_steps,
+    read_page,
     why_missing,
 )
 
@@ -123,7 +124,8 @@ class Read:
             exchange.reply(render_page(exchange, topic, page))
 
     def page(self, service: Service, topic: Topic) -> Page:
-        page = service.engine.read(
+        page = read_page(
+            service.engine,
             topic,
             self.from_seq,
             self.limit,
@@ -284,7 +286,7 @@ def show_record(service: Service, exchange: Exchange) -> None:
     detail: dict[str, Any] = {"topic": topic.name, "seq": seq}
     if not topic.seq_base <= seq <= topic.head:
         raise ApiError("record_not_found", f'"{topic.name}" has no record {seq}', detail)
-    page = service.engine.read(topic, seq - 1, 1, MAX_RECORD_BYTES, shape=_WITH_TAG, upto=seq)
+    page = read_page(service.engine, topic, seq - 1, 1, MAX_RECORD_BYTES, shape=_WITH_TAG, upto=seq)
     topic.totals.served("diff", page.count)
     if not page.count:
         detail["why"] = KIND_NAMES[why_missing(topic, seq)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.core import Core
+from topics.log.engine import Engine
 from topics.log.read.filter import EVERYTHING, Choice
 from topics.log.read.render import STORED, Shape, gather, gather_alive
 from topics.log.read.tombstone import Tombstone, locate
@@ -40,8 +40,8 @@ class Page:
         return self.head_seq - self.next_from_seq
 
 
-def read(
-    core: Core,
+def read_page(
+    engine: Engine,
     topic: Topic,
     from_seq: int,
     limit: int,
@@ -55,14 +55,14 @@ def read(
 ) -> Page:
     """One page of records above a cursor: the read path of every protocol."""
     if topic.config.ttl_ms:
-        core.refresh(topic)
+        engine.refresh(topic)
     if not topic.config.dedupe_node:
         nodes = None
-    return _read(topic, from_seq, epoch, upto, limit, max_bytes, nodes, shape, choice)
+    return _read_page(topic, from_seq, epoch, upto, limit, max_bytes, nodes, shape, choice)
 
 
 @surviving_damage
-def _read(
+def _read_page(
     topic: Topic,
     from_seq: int,
     epoch: int | None,

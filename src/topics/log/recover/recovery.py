@@ -18,6 +18,7 @@ from topics.log.recover.replay import JournalReplay
 from topics.log.recover.small_frames import SmallFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor, restore_topic
 from topics.log.seal.snapshot_state import SnapshotState, decode
+from topics.log.write.append import assign
 from topics.storage import Damage, Frame, Journal, JournalReader, Kind
 
 log = logging.getLogger("topics.recovery")
@@ -77,7 +78,7 @@ class Recovery:
             doubtful_from=doubtful_from,
             ahead=engine.ahead,
         )
-        engine.start(journal)
+        engine.start(journal, assign)
         if not self._sign(lost_frames) and engine.queue.failure is None:
             engine.hold_until(lambda: self._sign(lost_frames))
         # Age has taken records up to a time that perhaps only the witness page knew: the journal gets it now.

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from topics.core import MAX_SEQ
-from topics.log.core import Core
+from topics.log.engine import Engine
 from topics.log.read.filter import TagMatch
 from topics.log.remove import ledger
 from topics.log.remove.removal import delete_live, expire, remove_front, settle_floor, surviving_damage
@@ -65,7 +65,7 @@ def wanted_records(
 
 
 def delete_records(
-    core: Core,
+    engine: Engine,
     topic: Topic,
     before: int | None,
     match: TagMatch | None,
@@ -80,7 +80,7 @@ def delete_records(
     `search` may know already what the files hold of it. Synced in every class that keeps records: what
     a client wanted gone must not come back because the power failed.
     """
-    core.queue.assign_pending()
+    engine.queue.assign_pending()
     bound = topic.assigned + 1
     limit = bound if before is None else min(before, bound)
     if seqs is not None:
@@ -91,18 +91,18 @@ def delete_records(
     else:
         selector = Selector(bound, before)
     if topic.config.ttl_ms:
-        core.refresh(topic)
-    now = core.now()
+        engine.refresh(topic)
+    now = engine.now()
     lines = topic.cap_hi, topic.ttl_hi
     frame = FrameDraft(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
 
     def apply(op: Op) -> None:
         deleted = apply_delete(topic, selector, now, search)
-        core.note_moved_lines(topic, *lines)
+        engine.note_moved_lines(topic, *lines)
         done(deleted)
 
     keeps = topic.config.durability != "ephemeral"
-    core.queue.submit(CallbackOp([frame], topic, apply, fail, sync=keeps))
+    engine.queue.submit(CallbackOp([frame], topic, apply, fail, sync=keeps))
 
 
 def _ascending(seqs: Iterable[int], limit: int) -> list[int]:
@@ -170,7 +170,7 @@ def note_unfound(topic: Topic, selector: Selector) -> None:
 
 
 def preview_delete(
-    core: Core,
+    engine: Engine,
     topic: Topic,
     before: int | None,
     match: TagMatch | None,
@@ -180,7 +180,7 @@ def preview_delete(
 ) -> DeleteOutcome:
     """What the delete would do if it were ordered and committed now. Like any reader it lets time have its
     effect first; beyond that nothing changes."""
-    core.refresh(topic)
+    engine.refresh(topic)
     limit = topic.head + 1 if before is None else min(before, topic.head + 1)
     wanted = DeleteQuery(limit, match, None if seqs is None else np.array(_ascending(seqs, limit), np.int64))
     return _preview(topic, wanted, search)

@@ -34,7 +34,7 @@ from topics.core import (
     short_of_memory,
     topic_not_found,
 )
-from topics.log.core import Core
+from topics.log.engine import Engine
 from topics.log.lifecycle import create_topic
 from topics.log.remove.removal import enforce_caps, expire
 from topics.log.topic import Topic
@@ -125,9 +125,9 @@ class AppendOp(Op):
 
     __slots__ = (
         "clock_ms",
-        "core",
         "count",
         "created_by",
+        "engine",
         "first_seq",
         "keys",
         "refused",
@@ -140,13 +140,13 @@ class AppendOp(Op):
 
     grows: ClassVar[bool] = True
 
-    def __init__(self, core: Core, topic: Topic, now: int) -> None:
+    def __init__(self, engine: Engine, topic: Topic, now: int) -> None:
         # Not through super(): every append makes one of these.
         self.frames = []
         self.others = ()
         self.sync = False
         self.wal_ms = self.fsync_ms = 0.0
-        self.core = core
+        self.engine = engine
         self.topic = topic
         # The time of the request, and the `$ts` of its records, which never falls within a topic.
         self.clock_ms = now
@@ -184,7 +184,7 @@ class AppendOp(Op):
             cap_hi = topic.cap_hi
             enforce_caps(topic)
             if topic.mixed and topic.cap_hi != cap_hi:
-                self.core.note_lines(topic)
+                self.engine.note_lines(topic)
 
     def answer(self) -> None:
         """Give every request its result, then wake the readers that wait for records."""
@@ -221,12 +221,12 @@ class AppendOp(Op):
 # --- what a turn has brought ------------------------------------------------------------------------------
 
 
-def assign(core: Core, requests: Sequence[Append]) -> None:
+def assign(engine: Engine, requests: Sequence[Append]) -> None:
     """Decode and admit `requests` in their order, assign seqs, and submit one operation for each topic.
 
     Raises only as long as no request has been answered or submitted. A later defect ends writing.
     """
-    now = core.now()
+    now = engine.now()
     bodies = [request.body for request in requests if request.write is None]
     try:
         decoded = codec.decode(bodies)
@@ -236,7 +236,7 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
     # Requests of a topic share an operation. A topic that is created in between ends what was gathered, so
     # that topics are created in the order of the requests. Where the whole log may become full, each request
     # is judged after the ones before it have their place.
-    is_alone = bool(core.settings.max_total_bytes) and _may_exceed_total(core, requests, decoded)
+    is_alone = bool(engine.settings.max_total_bytes) and _may_exceed_total(engine, requests, decoded)
     by_topic: dict[Topic, list[Pair]] = {}
     remaining = iter(decoded)
     for request in requests:
@@ -246,16 +246,16 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
                 write = request.explain()
             if write.key is not None:
                 request.key = write.key
-            topic = core.by_name.get(request.name)
+            topic = engine.by_name.get(request.name)
             if topic is None or write.config is not None or request.unknown_fields is not None:
-                config = _checked_config(core, request, write)
+                config = _checked_config(engine, request, write)
                 if topic is None:
-                    _assign_to(core, by_topic, now)
-                    topic, creation = _create(core, request, write, config)
-                    _assign_to(core, {topic: [(request, write)]}, now, creation)
+                    _assign_to(engine, by_topic, now)
+                    topic, creation = _create(engine, request, write, config)
+                    _assign_to(engine, {topic: [(request, write)]}, now, creation)
                     continue
         except Exception as error:
-            request.fail(_failure(core, error))
+            request.fail(_failure(engine, error))
             continue
         pairs = by_topic.get(topic)
         if pairs is None:
@@ -263,11 +263,11 @@ def assign(core: Core, requests: Sequence[Append]) -> None:
         else:
             pairs.append((request, write))
         if is_alone:
-            _assign_to(core, by_topic, now)
-    _assign_to(core, by_topic, now)
+            _assign_to(engine, by_topic, now)
+    _assign_to(engine, by_topic, now)
 
 
-def _failure(core: Core, error: Exception, *unfinished: Op) -> ApiError:
+def _failure(engine: Engine, error: Exception, *unfinished: Op) -> ApiError:
     """The answer to a request that met this error. A defect ends writing, and fails `unfinished`."""
     if isinstance(error, ApiError):
         return error
@@ -275,24 +275,24 @@ def _failure(core: Core, error: Exception, *unfinished: Op) -> ApiError:
         return short_of_memory()
     if not isinstance(error, InvariantViolated):
         log.error("an append request could not be judged", exc_info=error)
-    core.queue.give_up(error, *unfinished)
-    return core.queue.failure or short_of_memory()
+    engine.queue.give_up(error, *unfinished)
+    return engine.queue.failure or short_of_memory()
 
 
-def _may_exceed_total(core: Core, requests: Iterable[Append], decoded: Iterable[Write | None]) -> bool:
-    limit = core.settings.max_total_bytes
+def _may_exceed_total(engine: Engine, requests: Iterable[Append], decoded: Iterable[Write | None]) -> bool:
+    limit = engine.settings.max_total_bytes
     writes = chain(decoded, (request.write for request in requests))
     size = sum([write.size for write in writes if write is not None])
-    return core.totals.bytes + core.totals.pending_bytes + size > limit
+    return engine.totals.bytes + engine.totals.pending_bytes + size > limit
 
 
-def _checked_config(core: Core, request: Append, write: Write) -> TopicConfig | None:
+def _checked_config(engine: Engine, request: Append, write: Write) -> TopicConfig | None:
     """The config that the request brings; raises what has to be told before the topic is looked at."""
     config = None if write.config is None else _parsed_config(request, write.config)
     if request.key is not None:
         check_key(request.key)
     if request.unknown_fields is not None and (
-        _may_create(request, write, config) or request.name in core.by_name
+        _may_create(request, write, config) or request.name in engine.by_name
     ):
         require_topic_name(request.name)
         raise request.unknown_fields.refusal()
@@ -345,7 +345,9 @@ class _Creation:
             self.request.fail(error)
 
 
-def _create(core: Core, request: Append, write: Write, config: TopicConfig | None) -> tuple[Topic, _Creation]:
+def _create(
+    engine: Engine, request: Append, write: Write, config: TopicConfig | None
+) -> tuple[Topic, _Creation]:
     """Create the topic of a request if the request allows it."""
     name = request.name
     if not _may_create(request, write, config):
@@ -356,32 +358,32 @@ def _create(core: Core, request: Append, write: Write, config: TopicConfig | Non
     if config is not None and not request.may_configure:
         raise ApiError("forbidden", "creating a topic with a config needs the admin scope")
     creation = _Creation(request)
-    return create_topic(core, name, config or DEFAULT_CONFIG, creation.committed, creation.failed), creation
+    return create_topic(engine, name, config or DEFAULT_CONFIG, creation.committed, creation.failed), creation
 
 
 # --- one topic --------------------------------------------------------------------------------------------
 
 
 def _assign_to(
-    core: Core, by_topic: dict[Topic, list[Pair]], now: int, creation: _Creation | None = None
+    engine: Engine, by_topic: dict[Topic, list[Pair]], now: int, creation: _Creation | None = None
 ) -> None:
     """Admit the requests of each topic and submit the operation that commits the accepted ones."""
     for topic, pairs in by_topic.items():
-        op = AppendOp(core, topic, now)
+        op = AppendOp(engine, topic, now)
         if creation is not None:
             op.created_by = creation.request
-        taken = _admit_all(core, op, pairs, creation)
+        taken = _admit_all(engine, op, pairs, creation)
         if not op.requests:
             if op.refused:
                 # Earlier operations fill the topic, and this one comes after them.
-                core.queue.submit_checked(CallbackOp([], topic, op.refuse, op.refuse, sync=False))
+                engine.queue.submit_checked(CallbackOp([], topic, op.refuse, op.refuse, sync=False))
             continue
         try:
             # The operation, and perhaps a reservation with it: nothing is refused once it has its seqs.
-            core.queue.require_growth(2)
-            rows = add_records(core, op, op.writes, taken=taken)
+            engine.queue.require_growth(2)
+            rows = add_records(engine, op, op.writes, taken=taken)
         except (ApiError, MemoryError) as error:
-            failure = _failure(core, error)
+            failure = _failure(engine, error)
             for request in op.requests:
                 _refuse(request, failure, creation)
             op.refuse()
@@ -390,15 +392,15 @@ def _assign_to(
             continue
         except Exception as error:
             # Its seqs may be assigned: they are taken back, and the operation answers its requests.
-            _failure(core, error, op)
+            _failure(engine, error, op)
             continue
         try:
-            core.queue.submit_checked(op, len(rows.text), op.count)
+            engine.queue.submit_checked(op, len(rows.text), op.count)
             if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
-                extend_if_short(core, topic)
+                extend_if_short(engine, topic)
         except Exception as error:
             # The queue has the operation, which answers its requests.
-            _failure(core, error)
+            _failure(engine, error)
     by_topic.clear()
 
 
@@ -425,21 +427,21 @@ class Judgement:
         _refuse(self.request, error, self.creation)
 
 
-def judge(core: Core, request: Append, write: Write) -> Judgement | None:
+def judge(engine: Engine, request: Append, write: Write) -> Judgement | None:
     """Find or create the topic of one request that is not gathered with others.
 
     None if an earlier request with its idempotency key is known: then that one's result is reported.
     """
-    now = core.now()
-    topic, creation = core.by_name.get(request.name), None
+    now = engine.now()
+    topic, creation = engine.by_name.get(request.name), None
     if write.key is not None:
         request.key = write.key
-    config = _checked_config(core, request, write)
+    config = _checked_config(engine, request, write)
     if topic is None:
-        topic, creation = _create(core, request, write, config)
+        topic, creation = _create(engine, request, write, config)
     digest = None
     if request.key is not None:
-        keys = core.keys.of(topic)
+        keys = engine.keys.of(topic)
         digest = keys.digest(request.key)
         known = None if digest is None else keys.find(digest, now)
         if known is not None:
@@ -448,7 +450,7 @@ def judge(core: Core, request: Append, write: Write) -> Judgement | None:
     return Judgement(request, topic, now, digest, creation)
 
 
-def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation | None) -> Taken:
+def _admit_all(engine: Engine, op: AppendOp, pairs: list[Pair], creation: _Creation | None) -> Taken:
     """Judge requests one after the other; the accepted ones are in `op` afterwards."""
     topic: Topic = op.topic
     now = op.clock_ms
@@ -458,8 +460,8 @@ def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation 
             expire(topic, now)
         except Exception as error:
             # The queue refuses growth from here on, and so all of these requests.
-            _failure(core, error)
-    is_bounded = core.settings.max_total_bytes or (
+            _failure(engine, error)
+    is_bounded = engine.settings.max_total_bytes or (
         config.discard == "reject" and (config.cap_records or config.cap_bytes)
     )
     taken: Taken = {}
@@ -468,17 +470,17 @@ def _admit_all(core: Core, op: AppendOp, pairs: list[Pair], creation: _Creation 
         count, digest, known = write.count, None, None
         try:
             if request.key is not None:
-                keys = op.keys = op.keys or core.keys.of(topic)
+                keys = op.keys = op.keys or engine.keys.of(topic)
                 digest = keys.digest(request.key)
                 if digest is not None:
                     known = taken.get(digest) or keys.find(digest, now)
             if known is None:
                 if is_bounded:
-                    admit(core, topic, count, write.size, now, op)
+                    admit(engine, topic, count, write.size, now, op)
                 if next_seq + count - 1 > MAX_SEQ:
                     raise ApiError("internal", "this topic has used up its seqs")
         except Exception as error:
-            failure = _failure(core, error)
+            failure = _failure(engine, error)
             if (requests or topic.pending_count) and failure.code == "topic_full":
                 op.refused.append((request, failure))
             else:
@@ -514,7 +516,7 @@ def _refuse(request: Append, error: ApiError, creation: _Creation | None) -> Non
 
 
 def add_records(
-    core: Core,
+    engine: Engine,
     op: AppendOp,
     writes: list[Write],
     *,
@@ -533,7 +535,7 @@ def add_records(
     is_kept = topic.config.durability != "ephemeral"
     last_seq = first_seq + count - 1
     if taken:
-        keys = op.keys = op.keys or core.keys.of(topic)
+        keys = op.keys = op.keys or engine.keys.of(topic)
     try:
         rows = codec.encode(writes, first_seq, ts, hops)
         if is_framed:
@@ -544,12 +546,12 @@ def add_records(
             elif taken:
                 kind, payload = _KEYED, (keys.encoded(taken, first_seq), payload)
             if last_seq > topic.reserved:
-                op.reserve_to = cover(core, topic, last_seq, op)
+                op.reserve_to = cover(engine, topic, last_seq, op)
             ahead_ms = ts - op.clock_ms
             op.frames.append(FrameDraft(kind, payload, topic.id, first_seq, count, ts, flags, ahead_ms))
         if taken:
             keys.remember(taken, op.clock_ms)
-        topic.append(rows, core.journal.position if position is None else position, is_kept=is_kept)
+        topic.append(rows, engine.journal.position if position is None else position, is_kept=is_kept)
     except (MemoryError, InvariantViolated):
         # The frame that asked for a reservation is dropped with the operation.
         topic.withdraw_reservation()
@@ -559,7 +561,7 @@ def add_records(
     if topic.config.durability == "fsync":
         op.sync = True
     # Its journal file will end with the head of the topic.
-    core.touched.add(topic)
+    engine.touched.add(topic)
     return rows
 
 
@@ -567,7 +569,7 @@ def add_records(
 
 
 def admit(
-    core: Core, topic: Topic, count: int, size: int, now: int, gathered: AppendOp | None = None
+    engine: Engine, topic: Topic, count: int, size: int, now: int, gathered: AppendOp | None = None
 ) -> None:
     """Raise if the topic or the log has no room for so many more records and bytes.
 
@@ -577,15 +579,15 @@ def admit(
     config = topic.config
     if config.discard == "reject" and (config.cap_records or config.cap_bytes):
         _admit_reject(topic, count, size, gathered)
-    admit_total(core, size if gathered is None else size + gathered.size, now)
+    admit_total(engine, size if gathered is None else size + gathered.size, now)
 
 
-def admit_total(core: Core, size: int, now: int) -> None:
+def admit_total(engine: Engine, size: int, now: int) -> None:
     """Raise if the log as a whole has no room for so many more bytes."""
-    limit = core.settings.max_total_bytes
-    if limit and core.totals.bytes + core.totals.pending_bytes + size > limit:
-        core.expire_all(now)
-        if core.totals.bytes + core.totals.pending_bytes + size > limit:
+    limit = engine.settings.max_total_bytes
+    if limit and engine.totals.bytes + engine.totals.pending_bytes + size > limit:
+        engine.expire_all(now)
+        if engine.totals.bytes + engine.totals.pending_bytes + size > limit:
             raise limit_reached("max_total_bytes", limit)
 
 

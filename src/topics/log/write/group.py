@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from topics.codec import Write
 from topics.core import MAX_SEQ, ApiError, InvariantViolated, short_of_memory
-from topics.log.core import Core
+from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, add_records, admit, admit_total
 from topics.log.write.operation import Fail, Op
@@ -60,17 +60,17 @@ class GroupOp(Op):
             member.withdraw()
 
 
-def admit_group(core: Core, amounts: Sequence[Amount], now: int) -> None:
+def admit_group(engine: Engine, amounts: Sequence[Amount], now: int) -> None:
     """Raise if a topic has no room for its part, or the log for all parts."""
     for amount in amounts:
-        admit(core, amount.topic, amount.count, amount.size, now)
+        admit(engine, amount.topic, amount.count, amount.size, now)
         if amount.topic.assigned + amount.count > MAX_SEQ:
             raise ApiError("internal", "a topic has used up its seqs")
-    admit_total(core, sum(amount.size for amount in amounts), now)
+    admit_total(engine, sum(amount.size for amount in amounts), now)
 
 
 def append_group(
-    core: Core,
+    engine: Engine,
     parts: Sequence[Part],
     now: int,
     fact: Callable[[list[AppendOp]], FrameDraft],
@@ -85,27 +85,27 @@ def append_group(
     `fact` returns a frame that is committed with the records, once their seqs are known. `others` are topics
     without records here whose earlier operations come first, too.
     """
-    core.queue.assign_pending()
+    engine.queue.assign_pending()
     # Each part may bring a reservation: nothing is refused once the first part has its seqs.
     room = 1 + len(parts)
-    core.queue.require_growth(room)
-    admit_group(core, [Amount.of(*part) for part in parts], now)
+    engine.queue.require_growth(room)
+    admit_group(engine, [Amount.of(*part) for part in parts], now)
     # Expiry may have found out meanwhile that the disk is full.
-    core.queue.require_growth(room)
+    engine.queue.require_growth(room)
     group = GroupOp(on_done, on_error, sync=sync)
     group.others = (*(topic for topic, _ in parts), *others)
     size = 0
     for topic, writes in parts:
-        op = AppendOp(core, topic, now)
+        op = AppendOp(engine, topic, now)
         for write in writes:
             op.count += write.count
             op.size += write.size
         try:
-            size += len(add_records(core, op, list(writes)).text)
+            size += len(add_records(engine, op, list(writes)).text)
         except (MemoryError, InvariantViolated) as error:
             if isinstance(error, InvariantViolated) or group.members:
                 # Seqs may be assigned that will never be committed.
-                core.queue.give_up(error if str(error) else short_of_memory(), group)
+                engine.queue.give_up(error if str(error) else short_of_memory(), group)
                 return
             raise short_of_memory() from None
         group.members.append(op)
@@ -117,6 +117,6 @@ def append_group(
         only = group.members[0]
         header |= {"topic_id": only.topic.id, "first_seq": only.first_seq, "count": only.count}
     group.frames = [FrameDraft(Kind.GROUP, [*frames, fact(group.members)], **header)]
-    core.queue.submit_checked(group, size, sum(member.count for member in group.members))
+    engine.queue.submit_checked(group, size, sum(member.count for member in group.members))
     for topic, _ in parts:
-        extend_if_short(core, topic)
+        extend_if_short(engine, topic)

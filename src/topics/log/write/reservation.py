@@ -8,7 +8,7 @@ so appends of unsynced classes normally do not wait for it.
 import msgspec
 
 from topics.core import ApiError
-from topics.log.core import Core
+from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
 from topics.storage import FrameDraft, Kind
@@ -34,29 +34,29 @@ class ReserveOp(Op):
         return None
 
 
-def cover(core: Core, topic: Topic, last_seq: int, op: Op) -> int:
+def cover(engine: Engine, topic: Topic, last_seq: int, op: Op) -> int:
     """Make `op` wait for a reservation that reaches `last_seq`; return the end of that reservation."""
     op.sync = True
     if last_seq > topic.reserve_asked:
-        op.frames.append(_request(core, topic, last_seq, last_seq - topic.assigned))
+        op.frames.append(_request(engine, topic, last_seq, last_seq - topic.assigned))
     return topic.reserve_asked
 
 
-def extend_if_short(core: Core, topic: Topic) -> None:
+def extend_if_short(engine: Engine, topic: Topic) -> None:
     """Request the next reservation if most of the current one is used.
 
     If there is no room for the request now, the next append makes it.
     """
     if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
         try:
-            core.queue.submit(ReserveOp(_request(core, topic, topic.assigned), topic))
+            engine.queue.submit(ReserveOp(_request(engine, topic, topic.assigned), topic))
         except (ApiError, MemoryError):
             # Without this, the next append would assume a reservation that was never journalled.
             topic.withdraw_reservation()
 
 
-def _request(core: Core, topic: Topic, from_seq: int, at_least: int = 0) -> FrameDraft:
+def _request(engine: Engine, topic: Topic, from_seq: int, at_least: int = 0) -> FrameDraft:
     upto = topic.ask_reservation(from_seq, at_least)
-    core.witness.reserved(upto)
+    engine.witness.reserved(upto)
     payload = msgspec.msgpack.encode(upto)
-    return FrameDraft(Kind.RESERVE, payload, topic_id=topic.id, ts=core.now())
+    return FrameDraft(Kind.RESERVE, payload, topic_id=topic.id, ts=engine.now())

@@ -15,7 +15,7 @@ import msgspec
 from topics import codec
 from topics.codec import Write
 from topics.core import MAX_BATCH_RECORDS, MAX_BULK_RECORDS
-from topics.log.core import Core
+from topics.log.engine import Engine
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.append import Append, AppendOp, Taken
@@ -68,8 +68,8 @@ class ImportPart(AppendOp):
 
     __slots__ = ("is_kept", "runs", "runs_in_memory", "taken")
 
-    def __init__(self, core: Core, amount: Amount, now: int) -> None:
-        super().__init__(core, amount.topic, now)
+    def __init__(self, engine: Engine, amount: Amount, now: int) -> None:
+        super().__init__(engine, amount.topic, now)
         self.count, self.size = amount.count, amount.size
         self.is_kept = amount.topic.config.durability != "ephemeral"
         self.runs: list[ImportedRun] = []
@@ -97,7 +97,7 @@ class ImportPart(AppendOp):
         self.created_by = created_by
         if digest is not None:
             self.taken = {digest: (self.first_seq, self.count)}
-            self.keys = self.core.keys.of(self.topic)
+            self.keys = self.engine.keys.of(self.topic)
             self.keys.remember(self.taken, self.clock_ms)
 
     def import_frames(self) -> list[FrameDraft]:
@@ -142,27 +142,27 @@ class ImportOp(GroupOp):
 
 
 def begin_import(
-    core: Core, amounts: Sequence[Amount], now: int, on_done: Callable[[], None], on_error: Fail
+    engine: Engine, amounts: Sequence[Amount], now: int, on_done: Callable[[], None], on_error: Fail
 ) -> ImportOp:
     """Assign seqs and hold back what follows. Raises before anything has changed when it is refused."""
-    core.queue.assign_pending()
+    engine.queue.assign_pending()
     room = 1 + len(amounts)
-    core.queue.require_growth(room)
-    admit_group(core, amounts, now)
+    engine.queue.require_growth(room)
+    admit_group(engine, amounts, now)
     # Expiry may have found out meanwhile that the disk is full.
-    core.queue.require_growth(room)
-    parts = [ImportPart(core, amount, now) for amount in amounts]
+    engine.queue.require_growth(room)
+    parts = [ImportPart(engine, amount, now) for amount in amounts]
     for part in parts:
         topic = part.topic
         if part.last_seq > topic.reserved:
-            part.reserve_to = cover(core, topic, part.last_seq, part)
+            part.reserve_to = cover(engine, topic, part.last_seq, part)
         topic.assign_ahead(part.count, part.size, part.ts)
     operation = ImportOp(parts, on_done, on_error)
-    core.queue.submit(operation)
+    engine.queue.submit(operation)
     return operation
 
 
-def finish_import(core: Core, operation: ImportOp, fact: Callable[[], FrameDraft | None]) -> None:
+def finish_import(engine: Engine, operation: ImportOp, fact: Callable[[], FrameDraft | None]) -> None:
     """Let the import be committed: its segments are on disk, names included.
 
     `fact` returns a frame that is committed with the records, if there is one.
@@ -172,14 +172,14 @@ def finish_import(core: Core, operation: ImportOp, fact: Callable[[], FrameDraft
     if told is not None:
         frames.append(told)
     for part in operation.parts:
-        core.note_written(part.topic, part.count)
+        engine.note_written(part.topic, part.count)
     header = {"ts": operation.parts[0].clock_ms}
     if len(operation.parts) == 1:
         # If the payload is damaged, the header still has the seqs.
         only = operation.parts[0]
         header |= {"topic_id": only.topic.id, "first_seq": only.first_seq, "count": only.count}
     operation.get_ready(FrameDraft(Kind.GROUP, frames, **header))
-    core.queue.go_on()
+    engine.queue.go_on()
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class _Open:
 class ImportFiles:
     """The segments of one import. Its methods run one after the other, on any thread."""
 
-    core: Core
+    engine: Engine
     operation: ImportOp
     numbers: list[int] = field(default_factory=list)
     _open: dict[Topic, _Open] = field(init=False)
@@ -215,7 +215,7 @@ class ImportFiles:
         return False
 
     def _add(self, target: _Open, write: Write) -> None:
-        unsealed = self.core.store.unsealed
+        unsealed = self.engine.store.unsealed
         part, run = target.part, target.run
         if run is None:
             base = target.next_seq
@@ -248,27 +248,27 @@ class ImportFiles:
         kept = [(part, run) for part, run in chosen if part.is_kept]
         if not kept:
             return
-        core = self.core
-        core.require_home(core.dirs.segments)
+        engine = self.engine
+        engine.require_home(engine.dirs.segments)
         writer = SegmentWriter(number)
         for part, run in kept:
             assert run.hot is not None
             writer.add(part.topic.id, run.hot.view(), None)
         self.numbers.append(number)
-        writer.write(core.fs, core.dirs.segments, number)
+        writer.write(engine.fs, engine.dirs.segments, number)
         for part, run in kept:
             part.runs.append(ImportedRun(run.base, run.count, run.live_bytes, run.last_ts, number))
 
     def sync(self) -> None:
         """Make the names of the files durable."""
         if self.numbers:
-            self.core.fs.sync_dir(self.core.dirs.segments)
+            self.engine.fs.sync_dir(self.engine.dirs.segments)
 
     def remove(self) -> None:
         for number in self.numbers:
-            self.core.fs.remove(self.core.store.path(number))
+            self.engine.fs.remove(self.engine.store.path(number))
 
     def leave(self) -> None:
         """On the loop: let a later checkpoint remove the files."""
         for number in self.numbers:
-            self.core.store.note_file(number)
+            self.engine.store.note_file(number)
