@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics.client.wire.answers import AnswerParser, KnownHeads, PipelinedAnswers
+from topics.client.wire.answers import AnswerParser, KnownHeads
 from topics.client.wire.requests import Response
 
 
@@ -15,9 +15,8 @@ def answer(body: bytes, *more: bytes, status: bytes = b"200 OK") -> bytes:
 
 def taken(parser: AnswerParser, *pieces: bytes) -> Response:
     for piece in pieces:
-        assert not parser.is_complete
+        assert not parser.answers
         parser.feed(piece)
-    assert parser.is_complete
     return parser.take()
 
 
@@ -31,29 +30,6 @@ def test_a_head_that_was_seen_before_says_the_same_again() -> None:
     assert first.headers == second.headers == {"content-length": "3", "x-request-id": "7"}
     other = taken(AnswerParser(known), answer(b"six", b"X-Request-Id: 8", status=b"503 Away"))
     assert (other.status, other.headers["x-request-id"], other.body) == (503, "8", b"six")
-
-
-def test_a_known_answer_is_made_of_what_came_at_once() -> None:
-    """Whatever else has come is still to be received, and means the same."""
-    parser = AnswerParser({})
-    whole = answer(b"a body")
-
-    def came(piece: bytes) -> Response | None:
-        parser.room[: len(piece)] = piece
-        return parser.answer(len(piece))
-
-    assert came(whole) is None
-    parser.received(len(whole))
-    first = parser.take()
-    assert came(whole) == first
-    assert parser.is_ready
-    for cut in range(1, len(whole)):
-        assert came(whole[:cut]) is None
-        parser.received(cut)
-        assert came(whole[cut:]) is None
-        parser.received(len(whole) - cut)
-        assert parser.take() == first
-    assert came(whole + b"H") is None
 
 
 def test_a_known_head_may_come_in_pieces_or_without_its_body() -> None:
@@ -90,14 +66,11 @@ def test_a_connection_that_ends_with_its_answer_is_not_ready_for_another(line: b
         assert not parser.is_ready
 
 
-def test_what_was_not_asked_for_is_no_answer_to_the_next_request() -> None:
+def test_a_byte_of_another_answer_makes_a_connection_unusable() -> None:
     parser = AnswerParser({})
-    parser.feed(answer(b"x"))
-    with pytest.raises(ValueError, match="more than it was asked"):
-        parser.feed(answer(b"unasked"))
-    assert parser.take().body == b"x"
+    assert taken(parser, answer(b"x")).body == b"x"
     assert parser.is_ready
-    parser.feed(answer(b"unasked"))
+    parser.feed(answer(b"unasked")[:9])
     assert not parser.is_ready
 
 
@@ -115,16 +88,15 @@ def test_known_heads_have_a_bound() -> None:
     assert len(known) <= 256
 
 
-def test_two_answers_to_one_question_are_none() -> None:
-    both = answer(b"one") + answer(b"two")
-    with pytest.raises(ValueError, match="not HTTP"):
-        AnswerParser({}).feed(both)
-    knows_the_head = AnswerParser({})
-    taken(knows_the_head, answer(b"one"))
-    with pytest.raises(ValueError, match="not HTTP"):
-        knows_the_head.feed(both)
-    goes_on = AnswerParser({})
-    assert taken(goes_on, b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"one")).body == b"one"
+@pytest.mark.parametrize("more", [answer(b"two"), answer(b"two")[:5], b"HTTP"], ids=["whole", "part", "word"])
+def test_two_answers_to_one_question_are_none(more: bytes) -> None:
+    for knows in (False, True):
+        parser = AnswerParser({})
+        if knows:
+            taken(parser, answer(b"one"))
+        parser.feed(answer(b"one") + more)
+        with pytest.raises(ValueError, match="more than it was asked"):
+            parser.take()
 
 
 def test_answers_of_one_length_are_told_apart_by_their_heads() -> None:
@@ -134,8 +106,8 @@ def test_answers_of_one_length_are_told_apart_by_their_heads() -> None:
         taken(parser, whole)
     for whole, told in ((first, "7"), (first, "7"), (second, "8"), (second, "8"), (first, "7")):
         parser.room[: len(whole)] = whole
-        said = parser.answer(len(whole))
-        assert said is not None
+        parser.received(len(whole))
+        said = parser.take()
         assert (said.headers["x-request-id"], said.body) == (told, whole[-3:])
 
 
@@ -146,26 +118,35 @@ def test_answers_in_turn_are_the_same_however_they_are_cut() -> None:
     known: KnownHeads = {}
     for first in range(len(whole) + 1):
         for size in (1, 7, len(whole)):
-            answers = PipelinedAnswers(known if first % 2 else {})
-            pieces = [whole[:first], *(whole[at : at + size] for at in range(first, len(whole), size))]
-            came = [one for piece in pieces for one in answers.received(piece)]
-            assert [(one.status, one.body) for one in came] == expected
-            assert came[3].headers == {"content-length": "5"}
-            assert not answers.is_last
-            assert not answers.has_rest
-    assert len(known) == 4
+            parser = AnswerParser(known if first % 2 else {})
+            for piece in [whole[:first], *(whole[at : at + size] for at in range(first, len(whole), size))]:
+                parser.feed(piece)
+            assert [(one.status, one.body) for one in parser.answers] == expected
+            assert parser.answers[3].headers == {"content-length": "5"}
+            assert parser.keeps
+            assert parser.is_idle
 
 
 def test_nothing_is_heard_behind_the_last_of_the_answers() -> None:
-    known: KnownHeads = {}
-    answers = PipelinedAnswers(known)
-    came = answers.received(answer(b"one") + answer(b"two", b"Connection: close") + answer(b"three"))
-    assert [one.body for one in came] == [b"one", b"two"]
-    assert answers.is_last
-    assert len(known) == 1
+    parser = AnswerParser({})
+    with pytest.raises(ValueError, match="not HTTP"):
+        parser.feed(answer(b"one") + answer(b"two", b"Connection: close") + answer(b"three"))
+    assert [one.body for one in parser.answers] == [b"one", b"two"]
+    assert not parser.keeps
 
 
-@pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"what?\r\n\r\n"])
-def test_answers_in_turn_tell_their_length(said: bytes) -> None:
-    with pytest.raises(ValueError, match="answer"):
-        PipelinedAnswers({}).received(said)
+def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    parser = AnswerParser({})
+    parser.feed(b"HTTP/1.1 200 OK\r\n\r\nto the end")
+    assert not parser.answers
+    assert parser.finish()
+    assert parser.take().body == b"to the end"
+    assert not parser.is_ready
+
+
+def test_a_stream_is_taken_as_it_comes() -> None:
+    parser = AnswerParser({})
+    parser.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+    assert (parser.has_head, parser.head().status, parser.take_body()) == (True, 200, b"one")
+    parser.feed(b"3\r\ntwo\r\n0\r\n\r\n")
+    assert (parser.take_body(), parser.take_body(), parser.is_ready) == (b"two", b"", True)

@@ -3,26 +3,16 @@
 import asyncio
 from collections import deque
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from topics.client.wire.answers import AnswerParser, KnownHeads, PipelinedAnswers
+from topics.client.wire.answers import AnswerParser, KnownHeads
 from topics.client.wire.requests import Response, broken
+
+if TYPE_CHECKING:
+    from topics.client.wire.async_pool import Pool
 
 # Beyond this, a stream that is not read is not received.
 _STREAM_BYTES = 4 << 20
-
-
-class ConnectionOwner(Protocol):
-    """The pool of a connection, which learns when requests are answered or have failed."""
-
-    def answered(self, connection: "ClientConnection") -> None:
-        """The slot of the request is free, and so is the connection."""
-
-    def failed(self) -> None:
-        """The slot is free, and the connection is closed."""
-
-    def answered_pipelined(self, count: int, pieces: int) -> None:
-        """`count` requests were sent in one piece, and their answers came in `pieces`."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -32,21 +22,20 @@ class ClientConnection(asyncio.BufferedProtocol):
     caller receives when it wants to, as for streams and prefetched pages.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, known: KnownHeads, owner: ConnectionOwner) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, known: KnownHeads, pool: "Pool") -> None:
         self._loop = loop
-        self._owner = owner
+        self._pool = pool
         self._parser = AnswerParser(known)
         # One timer for all waits, because most end long before their deadline.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._deadline = 0.0
-        # The future of the answer, or of more bytes.
-        self._waiter: asyncio.Future[Any] | None = None
-        self._is_asked = False
-        # The futures of pipelined requests.
+        # The futures of the requests that were asked, in their order.
         self._waiters: deque[asyncio.Future[Response]] = deque()
-        self._pipelined = PipelinedAnswers(known)
+        # How many requests were pipelined in one piece, and in how many pieces their answers came.
         self._count = self._pieces = 0
+        # The future of more bytes, for `receive`.
+        self._waiter: asyncio.Future[None] | None = None
         # In use by `send` and `receive`.
         self._is_receiving = False
         # For another request. Kept up to date, because every request asks for it.
@@ -66,89 +55,61 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._parser.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._waiters:
-            self._take_pipelined(self._parser.room[:nbytes].tobytes())
-            return
-        if self._is_asked:
-            if (answer := self._parser.answer(nbytes)) is not None:
-                self._answer(answer)
-                return
-        elif not self._is_receiving:
-            self._fail(ValueError("the server said more than it was asked"))
-            self.close()
-            return
+        parser = self._parser
         try:
-            self._parser.received(nbytes)
+            parser.received(nbytes)
+            if self._waiters:
+                self._answer()
+                return
+            if not self._is_receiving:
+                raise ValueError("the server said more than it was asked")
         except ValueError as error:
             self._fail(error)
+            if not self._is_receiving:
+                self.close()
             return
-        if self._parser.is_complete:
-            if self._is_asked:
-                self._take_answer()
-            else:
-                self._wake()
-        elif self._is_stream or (self._wants_head and self._parser.head_done):
+        if parser.answers or self._is_stream or (self._wants_head and parser.head_done):
             self._wake()
-        if self._is_stream and self._parser.body_bytes > _STREAM_BYTES and not self._is_paused:
+        if self._is_stream and parser.body_bytes > _STREAM_BYTES and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._parser.finish() and not self._waiters:
-            self._failure = ConnectionResetError("closed")
-            self.is_usable = False
-            if self._is_asked:
-                self._take_answer()
-            else:
-                self._wake()
-        else:
-            self._fail(exc or ConnectionResetError("the server closed the connection"))
+        self.is_usable = False
+        if self._parser.finish() and self._waiters:
+            self._answer()
+        self._fail(exc or ConnectionResetError("the server closed the connection"))
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
         self.is_usable = False
-        if not self._is_asked:
+        if not self._waiters:
             self._wake()
             return
-        waiters, self._waiters = self._waiters or (self._waiter,), deque()
-        self._stop_asking()
+        waiters = self._stop_asking()
         for waiter in waiters:
-            if waiter is not None and not waiter.done():
+            if not waiter.done():
                 waiter.set_exception(broken(error))
 
-    def _take_answer(self) -> None:
-        answer = self._parser.take()
-        self.is_usable = self.is_usable and self._parser.is_ready
-        self._answer(answer)
-
-    def _answer(self, answer: Response) -> None:
-        self._is_asked = False
-        waiter: asyncio.Future[Response] = self._waiter  # type: ignore[assignment]
-        if not waiter.done():  # it may be cancelled
-            waiter.set_result(answer)
-        # Before the writer runs, so that the next request of this turn of the loop can use the connection.
-        self._owner.answered(self)
-
-    def _take_pipelined(self, data: bytes) -> None:
+    def _answer(self) -> None:
+        """Hand out the answers that have come. Raises `ValueError` if they are more than was asked for."""
+        parser, waiters = self._parser, self._waiters
+        answers = parser.answers
         self._pieces += 1
-        waiters = self._waiters
-        try:
-            answers = self._pipelined.received(data)
-            for answer in answers:
-                waiter = waiters.popleft()
-                if not waiter.done():
-                    waiter.set_result(answer)
-        except (ValueError, IndexError) as error:
-            self._fail(error)
-            return
-        if not waiters:
-            self._is_asked = False
-            self.is_usable = self.is_usable and not (self._pipelined.is_last or self._pipelined.has_rest)
-            self._owner.answered_pipelined(self._count, self._pieces)
-            self._owner.answered(self)
-        elif self._pipelined.is_last:
+        left = len(waiters) - len(answers)
+        if left < 0 or (not left and not parser.is_idle):
+            raise ValueError("the server sent more than it was asked for")
+        while answers:
+            answer, waiter = answers.popleft(), waiters.popleft()
+            if not waiter.done():  # it may be cancelled
+                waiter.set_result(answer)
+        if not left:
+            self.is_usable = self.is_usable and parser.keeps
+            # Before the writers run, so that the next request of this turn of the loop can use it.
+            self._pool.answered(self, self._count, self._pieces)
+        elif not parser.keeps:
             self._fail(ConnectionResetError("the server closed the connection"))
 
     def _wake(self) -> None:
@@ -159,43 +120,37 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def ask(self, data: bytes, now: float, timeout_s: float) -> "asyncio.Future[Response]":
         """Send a request and return the future of its answer. A caller that stops waiting calls `abandon`."""
-        self._is_asked = True
-        # `_expect`, without a call: every write does this.
-        self._waiter = waiter = self._loop.create_future()
-        self._deadline = deadline = now + timeout_s
-        if self._timer is None or self._timer_at > deadline:
-            self._set_timer()
-        if self._failure is None:
-            self._transport.write(data)
-        else:
-            self._fail(self._failure)
+        waiter: asyncio.Future[Response] = self._loop.create_future()
+        self._waiters.append(waiter)
+        self._count = 0
+        self._ask(data, now + timeout_s)
         return waiter
 
     def ask_pipelined(
         self, data: list[bytes], waiters: "list[asyncio.Future[Response]]", now: float, timeout_s: float
     ) -> None:
         """Send several requests in one piece. The answer to a cancelled one is dropped."""
-        self._is_asked = True
-        self._waiter = None
         self._waiters.extend(waiters)
         self._count, self._pieces = len(waiters), 0
-        self._deadline = deadline = now + timeout_s
-        if self._timer is None or self._timer_at > deadline:
-            self._set_timer()
+        self._ask(b"".join(data), now + timeout_s)
+
+    def _ask(self, data: bytes, deadline: float) -> None:
+        self._wait_until(deadline)
         if self._failure is None:
-            self._transport.write(b"".join(data))
+            self._transport.write(data)
         else:
             self._fail(self._failure)
 
     def abandon(self, answer: "asyncio.Future[Response]") -> None:
         """Close the connection of a request that nobody waits for: its answer would go to the next one."""
-        if self._is_asked and self._waiter is answer:
+        if answer in self._waiters:
             self._stop_asking()
 
-    def _stop_asking(self) -> None:
-        self._is_asked = False
-        self._owner.failed()
+    def _stop_asking(self) -> "deque[asyncio.Future[Response]]":
+        waiters, self._waiters = self._waiters, deque()
+        self._pool.slots.give_back()
         self.close()
+        return waiters
 
     # --- receiving --------------------------------------------------------------------------------------
 
@@ -209,15 +164,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.is_usable = self.is_usable and self._parser.is_ready
 
     async def receive(self, timeout_s: float) -> Response:
-        parser = self._parser
-        while not parser.is_complete:
+        while not self._parser.answers:
             await self._more(timeout_s)
             self._raise_failure()
-        return parser.take()
+        return self._parser.take()
 
     async def receive_head(self, timeout_s: float) -> Response:
         self._wants_head = True
-        while not self._parser.head_done:
+        while not self._parser.has_head:
             await self._more(timeout_s)
             self._raise_failure()
         self._wants_head = False
@@ -231,7 +185,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._is_paused:
                 self._is_paused = False
                 self._transport.resume_reading()
-            if data or self._parser.is_complete or self._failure is not None:
+            if data or self._parser.is_idle or self._failure is not None:
                 return data
             try:
                 await self._more(wait_s)
@@ -244,10 +198,12 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _more(self, timeout_s: float) -> "asyncio.Future[None]":
         """Return a future that is done when bytes have come, or the connection has failed."""
         self._raise_failure()
-        return self._expect(monotonic() + timeout_s)
+        self._waiter = waiter = self._loop.create_future()
+        self._wait_until(monotonic() + timeout_s)
+        return waiter
 
     def _raise_failure(self) -> None:
-        if self._failure is not None and not self._parser.is_complete:
+        if self._failure is not None and not self._parser.answers:
             raise self._failure
 
     def close(self) -> None:
@@ -255,12 +211,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # --- in time ----------------------------------------------------------------------------------------
 
-    def _expect(self, deadline: float) -> "asyncio.Future[Any]":
-        self._waiter = waiter = self._loop.create_future()
+    def _wait_until(self, deadline: float) -> None:
         self._deadline = deadline
         if self._timer is None or self._timer_at > deadline:
             self._set_timer()
-        return waiter
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -277,7 +231,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._set_timer()
             return
         late = TimeoutError("no answer in time")
-        if self._is_asked:
+        if self._waiters:
             self._fail(late)
         elif self._waiter is not None:
             self._waiter.set_exception(late)

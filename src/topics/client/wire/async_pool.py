@@ -77,23 +77,15 @@ class Pool:
         else:
             connection.close()
 
-    def answered(self, connection: ClientConnection) -> None:
+    def answered(self, connection: ClientConnection, count: int, pieces: int) -> None:
+        """All is answered. `count` requests were pipelined, and their answers came in `pieces`."""
+        if count:
+            self.outbox.note(count, pieces)
         slots = self.slots
         slots.free += 1
         if slots.waiting:
             slots.call_next()
-        if (
-            connection.is_usable and not self.is_closed
-        ):  # `give_back`, without a call: this is done for each write
-            self.idle.append(connection)
-        else:
-            connection.close()
-
-    def failed(self) -> None:
-        self.slots.give_back()
-
-    def answered_pipelined(self, count: int, pieces: int) -> None:
-        self.outbox.note(count, pieces)
+        self.give_back(connection)
 
     def close(self) -> None:
         self.is_closed = True

@@ -48,13 +48,13 @@ class BlockingConnection:
         self._socket.sendall(data)
 
     def receive(self, timeout_s: float) -> Response:
-        while not self._parser.is_complete:
+        while not self._parser.answers:
             self._feed(timeout_s)
         return self._parser.take()
 
     def receive_head(self, timeout_s: float) -> Response:
         """Receive the head of a stream, or the whole of another answer."""
-        while not self._parser.head_done:
+        while not self._parser.has_head:
             self._feed(timeout_s)
         head = self._parser.head()
         return head if head.status == 200 else self.receive(timeout_s)
@@ -62,7 +62,7 @@ class BlockingConnection:
     def receive_some(self, wait_s: float) -> bytes | None:
         while True:
             data = self._parser.take_body()
-            if data or self._parser.is_complete:
+            if data or self._parser.is_idle:
                 return data
             try:
                 self._feed(wait_s)
