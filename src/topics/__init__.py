@@ -1,8 +1,13 @@
 """An append-only event log: `from topics import Topics`. Names are imported when they are first used."""
 
+import sys
 from typing import Any
 
+from topics.compiled import CompiledFinder
+
 __version__ = "0.1.0"
+
+sys.meta_path.insert(0, CompiledFinder())
 
 # Where the names of the SDK are. The stub beside this file says the same to type checkers.
 _HOMES = {

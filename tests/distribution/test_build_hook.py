@@ -47,21 +47,32 @@ def compiler_that(folder: Path, does: str) -> str:
     return str(command)
 
 
-@pytest.mark.parametrize("switch", ["", "1"])
-def test_with_a_compiler_the_wheel_has_the_module(
-    hook: Any, switch: str, monkeypatch: pytest.MonkeyPatch
+def test_with_a_compiler_but_without_mypyc_the_wheel_has_the_codec_alone(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if not build_native.compiler() or not build_native.headers():
         pytest.skip("there is no C compiler, or there are no headers of Python")
-    monkeypatch.setenv(SWITCH, switch)
+    (tmp_path / "mypyc.py").write_text("raise ImportError('there is no mypyc')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     data = asked(hook)
     included = data.pop("force_include")
     # Hatchling then writes the tag of this interpreter, and no other takes the wheel.
     assert data == {"pure_python": False, "infer_tag": True}
     assert list(included.values()) == [f"{build_native.PACKAGE}/{build_native.FILE_NAME}"]
     assert all(build_native.loads(Path(made)) for made in included)
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said.endswith("their sources are used: ImportError: there is no mypyc")
     hook.finalize("standard", data, "the wheel")
     assert not any(Path(made).exists() for made in included)
+    monkeypatch.setenv(SWITCH, "1")
+    with pytest.raises(RuntimeError, match="there is no mypyc"):
+        asked(hook)
+
+
+def test_mypyc_is_asked_for_unless_the_wheel_is_pure(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [each.partition("[")[0] for each in hook.dependencies()] == ["mypy"]
+    monkeypatch.setenv(SWITCH, "0")
+    assert hook.dependencies() == []
 
 
 def test_without_a_compiler_it_is_pure(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:

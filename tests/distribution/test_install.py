@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from scripts import build_native
 
+from topics import compiled
+
 ROOT = Path(__file__).parents[2]
 MOST_PACKAGES = 15
 MOST_BYTES = 30 * 1024 * 1024
@@ -114,7 +116,7 @@ def test_the_wheel_alone_is_the_client_and_the_command(built: Path, tmp_path: Pa
     assert (done.returncode, "topics-log[server]" in done.stderr) == (2, True)
 
 
-def test_the_wheel_has_the_compiled_codec_and_is_for_this_python_alone(built: Path, tmp_path: Path) -> None:
+def test_the_wheel_has_all_that_is_compiled_and_is_for_this_python_alone(built: Path, tmp_path: Path) -> None:
     if not build_native.compiler() or not build_native.headers():
         pytest.skip("there is no C compiler, or there are no headers of Python")
     wheel = only(built, "topics_log-*.whl")
@@ -123,10 +125,13 @@ def test_the_wheel_has_the_compiled_codec_and_is_for_this_python_alone(built: Pa
     assert abi == interpreter + sys.abiflags
     assert platform == sysconfig.get_platform().replace("-", "_").replace(".", "_")
     # Its own name keeps another interpreter from it as well, should somebody unpack the wheel by hand.
-    assert compiled_names(wheel) == [f"{build_native.PACKAGE}/{build_native.FILE_NAME}"]
+    modules = [f"topics/_compiled/{compiled.file_of(name)}" for name in (*compiled.MODULES, compiled.LIBRARY)]
+    assert compiled_names(wheel) == sorted([f"{build_native.PACKAGE}/{build_native.FILE_NAME}", *modules])
     environment = Environment(tmp_path / "compiled")
     environment.install(f"{wheel}[server]")
     assert environment.codec() == "codec: native"
+    imported = f"import {compiled.MODULES[-1]} as module; print(module.__file__)"
+    assert run(environment.python, "-c", imported, **{compiled.SWITCH: "1"}).endswith(".so\n")
     for other in (("--python-version", "3.99"), ("--platform", "linux_s390x"), ("--implementation", "pp")):
         asked = (
             *other,
