@@ -43,7 +43,6 @@ from topics.storage import (
     snapshot,
 )
 from topics.storage import witness as witness_file
-from topics.storage.journal import file_name
 
 
 def run_findings(segment: Segment, entry: RunEntry) -> Iterator[str]:
@@ -129,54 +128,103 @@ class Finding:
     text: str
 
 
-class JournalCheck:
-    def __init__(
-        self,
-        fs: Filesystem,
-        dirs: Directories,
-        needed_from: int,
-        topic: Callable[[int], str],
-        progress: Callable[[int], None],
-    ) -> None:
+class DirectoryCheck:
+    """One pass over the files. `progress` is told how many bytes were read."""
+
+    def __init__(self, fs: Filesystem, dirs: Directories, progress: Callable[[int], None]) -> None:
         self._fs = fs
         self._dirs = dirs
-        self._needed_from = needed_from
-        self._topic = topic
         self._progress = progress
-        self._bases = numbered_files(fs, dirs.journal, file_name)
-        # Frames that adopt segments, as far as it was read.
-        self.adoptions: list[Frame] = []
+        self.states: dict[int, SnapshotState] = {}
+        self.paths = dirs.segment_paths(fs)
+        self._bases = numbered_files(fs, dirs.journal, journal.file_name)
+        # Frames that adopt segments, as far as the journal was read.
+        self._adoptions: list[Frame] = []
+        self._names: dict[int, str] = {}
+        # What every readable run says about itself: entry, and which records are marked deleted.
+        self._runs: dict[tuple[int, int, int], tuple[RunEntry, np.ndarray, np.ndarray]] = {}
 
     def _finding(self, severity: str, path: str, text: str) -> Finding:
         return Finding(severity, os.path.relpath(path, self._dirs.root), text)
+
+    def _problem(self, path: str, text: str) -> Finding:
+        return self._finding(PROBLEM, path, text)
+
+    def _note(self, path: str, text: str) -> Finding:
+        return self._finding(NOTE, path, text)
+
+    def _topic(self, topic_id: int) -> str:
+        return self._names.get(topic_id, f"with id {topic_id}")
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._check_snapshots()
+        yield from self._check_journal()
+        yield from self._check_segments()
+        yield from self._check_adoptions()
+        for number, state in self.states.items():
+            path = self._dirs.snapshot_path(number)
+            yield from self._check_state(path, state)
+        yield from self._check_strangers({decode_import(frame).segment for frame in self._adoptions})
+
+    # --- snapshots --------------------------------------------------------------------------------------
+
+    def _check_snapshots(self) -> Iterator[Finding]:
+        numbers = numbered_files(self._fs, self._dirs.snapshots, snapshot.file_name)
+        for number in numbers:
+            path = self._dirs.snapshot_path(number)
+            content = read_file(self._fs, path)
+            self._progress(len(content))
+            body = snapshot.decode(content)
+            state = None if body is None else decode(body)
+            if state is None:
+                yield self._problem(
+                    path, "is damaged; a server starts from the other snapshot, if that one is intact"
+                )
+            else:
+                self.states[number] = state
+                self._names.update({topic.id: topic.name for topic in state.topics})
+        if not self.states and numbers:
+            yield self._problem(self._dirs.snapshots, "no snapshot is intact")
+        if not self.states and self._bases and self._bases[0] > 0:
+            yield self._problem(
+                self._dirs.snapshots,
+                "there is none, and the journal does not reach back to the beginning: no server can start",
+            )
+
+    @property
+    def _needed_from(self) -> int:
+        """Where the journal begins that the intact snapshots need."""
+        return min((state.replay_from for state in self.states.values()), default=0)
+
+    # --- journal ----------------------------------------------------------------------------------------
 
     def _at(self, severity: str, position: int, text: str) -> Finding:
         base = max((base for base in self._bases if base <= position), default=self._bases[0])
         return self._finding(severity, self._dirs.journal_path(base), text)
 
-    def findings(self) -> Iterator[Finding]:
+    def _check_journal(self) -> Iterator[Finding]:
         yield from self._check_witness()
         witness = Witness(self._fs, self._dirs.root).previous
         if not self._bases:
             if witness.acked:
                 text = f"holds no file, but had been acknowledged up to {witness.acked}"
-                yield self._finding(PROBLEM, self._dirs.journal, text)
+                yield self._problem(self._dirs.journal, text)
             return
         yield from self._check_headers()
         if self._bases[0] > self._needed_from:
             text = f"begins at position {self._bases[0]}; the snapshots need it from {self._needed_from} on"
-            yield self._finding(PROBLEM, self._dirs.journal, text)
+            yield self._problem(self._dirs.journal, text)
         yield from self._check_frames(witness)
 
     def _check_witness(self) -> Iterator[Finding]:
         path = self._dirs.witness
         if not self._fs.exists(path):
             text = "is missing; without it, a torn end of the journal is judged by the journal alone"
-            yield self._finding(NOTE, path, text)
+            yield self._note(path, text)
             return
         if not witness_file.is_intact(read_file(self._fs, path)):
             text = "is damaged: what the last process had promised is not known any more"
-            yield self._finding(PROBLEM, path, text)
+            yield self._problem(path, text)
 
     def _check_headers(self) -> Iterator[Finding]:
         for base in self._bases:
@@ -195,7 +243,7 @@ class JournalCheck:
             if isinstance(item, Damage):
                 yield self._damage(item)
             elif item.kind == Kind.ADOPT:
-                self.adoptions.append(item)
+                self._adoptions.append(item)
             elif item.kind not in _KINDS:
                 text = f"has a frame of an unknown kind {item.kind} at position {item.position}"
                 yield self._at(PROBLEM, item.position, text)
@@ -226,71 +274,6 @@ class JournalCheck:
             text += f": a change of kind {header.kind} is lost"
         return self._at(PROBLEM, damage.position, text)
 
-
-class DirectoryCheck:
-    """One pass over the files. `progress` is told how many bytes were read."""
-
-    def __init__(self, fs: Filesystem, dirs: Directories, progress: Callable[[int], None]) -> None:
-        self._fs = fs
-        self._dirs = dirs
-        self._progress = progress
-        self.states: dict[int, SnapshotState] = {}
-        self.paths = dirs.segment_paths(fs)
-        self._names: dict[int, str] = {}
-        # What every readable run says about itself: entry, and which records are marked deleted.
-        self._runs: dict[tuple[int, int, int], tuple[RunEntry, np.ndarray, np.ndarray]] = {}
-
-    def _problem(self, path: str, text: str) -> Finding:
-        return Finding(PROBLEM, os.path.relpath(path, self._dirs.root), text)
-
-    def _note(self, path: str, text: str) -> Finding:
-        return Finding(NOTE, os.path.relpath(path, self._dirs.root), text)
-
-    def topic(self, topic_id: int) -> str:
-        return self._names.get(topic_id, f"with id {topic_id}")
-
-    def findings(self) -> Iterator[Finding]:
-        yield from self._check_snapshots()
-        checked = JournalCheck(self._fs, self._dirs, self.needed_from, self.topic, self._progress)
-        yield from checked.findings()
-        yield from self._check_segments()
-        yield from self._check_adoptions(checked.adoptions)
-        for number, state in self.states.items():
-            path = self._dirs.snapshot_path(number)
-            yield from self._check_state(path, state)
-        yield from self._check_strangers({decode_import(frame).segment for frame in checked.adoptions})
-
-    # --- snapshots --------------------------------------------------------------------------------------
-
-    def _check_snapshots(self) -> Iterator[Finding]:
-        numbers = numbered_files(self._fs, self._dirs.snapshots, snapshot.file_name)
-        for number in numbers:
-            path = self._dirs.snapshot_path(number)
-            content = read_file(self._fs, path)
-            self._progress(len(content))
-            body = snapshot.decode(content)
-            state = None if body is None else decode(body)
-            if state is None:
-                yield self._problem(
-                    path, "is damaged; a server starts from the other snapshot, if that one is intact"
-                )
-            else:
-                self.states[number] = state
-                self._names.update({topic.id: topic.name for topic in state.topics})
-        files = numbered_files(self._fs, self._dirs.journal, journal.file_name)
-        if not self.states and numbers:
-            yield self._problem(self._dirs.snapshots, "no snapshot is intact")
-        if not self.states and files and files[0] > 0:
-            yield self._problem(
-                self._dirs.snapshots,
-                "there is none, and the journal does not reach back to the beginning: no server can start",
-            )
-
-    @property
-    def needed_from(self) -> int:
-        """Where the journal begins that the intact snapshots need."""
-        return min((state.replay_from for state in self.states.values()), default=0)
-
     # --- segments ---------------------------------------------------------------------------------------
 
     def _check_segments(self) -> Iterator[Finding]:
@@ -314,7 +297,7 @@ class DirectoryCheck:
 
     def _check_run(self, number: int, path: str, segment: Segment, entry: RunEntry) -> Iterator[Finding]:
         last = entry.base + entry.count - 1
-        where = f"seqs {entry.base} to {last} of topic {self.topic(entry.topic_id)}"
+        where = f"seqs {entry.base} to {last} of topic {self._topic(entry.topic_id)}"
         found = list(run_findings(segment, entry))
         for text in found:
             yield self._problem(path, f"{where} cannot be trusted: {text}")
@@ -330,15 +313,15 @@ class DirectoryCheck:
             yield self._problem(path, f"{where}: {odd} delete flags are damaged; {lost}")
         self._runs[number, entry.topic_id, entry.base] = (entry, flags == DEAD, columns.sizes())
 
-    def _check_adoptions(self, frames: list[Frame]) -> Iterator[Finding]:
+    def _check_adoptions(self) -> Iterator[Finding]:
         """What no snapshot knows yet is where the journal says."""
         known_to = max((state.position for state in self.states.values()), default=0)
-        for frame in frames:
+        for frame in self._adoptions:
             run = decode_import(frame)
             entry, _, _ = self._runs.get((run.segment, frame.topic_id, run.base), (None, None, None))
             is_there = entry is not None and (entry.count, entry.first_ts) == (run.count, run.ts)
             if frame.position >= known_to and not is_there:
-                where = f"seqs {run.base} to {frame.last_seq} of topic {self.topic(frame.topic_id)}"
+                where = f"seqs {run.base} to {frame.last_seq} of topic {self._topic(frame.topic_id)}"
                 text = f"says that {where} are in segment {run.segment}, where they cannot be read"
                 yield self._problem(self._dirs.journal, text)
 

@@ -58,10 +58,6 @@ class Commit(msgspec.Struct, array_like=True, gc=False):
     # The digest (u64) of the rows of each part of the last request, in the order of their files; or nothing.
     parts: bytes
 
-    def is_named(self, names: int) -> bool:
-        """Tell whether a request that named these parts got this answer."""
-        return names in self.names
-
     def held(self, names: int, left: Sequence[int | None]) -> bool:
         """Tell whether the parts that are left were committed, as far as is known.
 

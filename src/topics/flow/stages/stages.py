@@ -140,15 +140,25 @@ class Stages:
             finished.set_result(None)
 
     async def _commit(self, request: CommitRequest) -> tuple[Commit, bool]:
-        known = self._known(request)
+        known, oldest = self.identities.find(request.owner, request.id, request.batch)
+        if known is None and oldest is not None and request.batch < oldest:
+            raise _conflict(request, "is older than any batch of this identity that can still be compared")
         self.open.heard_of(request.owner, request.stage)
         paths = await asyncio.to_thread(self.open.paths, request.owner, request.stage, request.parts)
         parts = await self._read_parts(paths, request.topic)
-        names, digests = await asyncio.to_thread(_named, paths, request.topic, parts)
+        names = await asyncio.to_thread(names_digest, paths, request.topic)
+        # On a thread: a commit may name a hundred thousand parts.
+        digests = b"" if parts is None else await asyncio.to_thread(lambda: pack_digests(parts.digests))
         if known is not None:
             await self._require_same(request, known, paths, names, parts)
-            if parts is None or await self._note_repeat(request, known.repeated(names, digests)):
-                await self._spend(request, paths)
+            news = None if parts is None else known.repeated(names, digests)
+            try:
+                if news is not None:
+                    await self._append(_Fact(self, request, news), [])
+            except ApiError:
+                # The disk is full, for example. The parts stay, so that they can be compared again.
+                return known, True
+            await self._spend(request, paths)
             return known, True
         if parts is None:
             raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
@@ -159,11 +169,16 @@ class Stages:
         amounts = {name: amount for name, amount in parts.amounts.items() if name is not None}
         await self._wait_for_turn(amounts)
         commit = Commit(request.batch, parts.count, parts.digest, [], [names], digests)
+        fact = _Fact(self, request, commit)
         if parts.is_large:
             async with self._large:
-                await self._import(request, commit, parts, amounts)
+                topics = self._topics(amounts)
+                wanted = [Amount(topics[name], *amount) for name, amount in amounts.items()]
+                pieces = ((topics[name], piece) for name, piece in parts.pieces())
+                await import_records(self._engine, wanted, pieces, fact)
         else:
-            await self._append(request, commit, parts, amounts)
+            rows = await asyncio.to_thread(parts.by_topic)
+            await self._append(fact, [(topic, rows[name]) for name, topic in self._topics(amounts).items()])
         await self._spend(request, paths)
         return commit, False
 
@@ -177,53 +192,26 @@ class Stages:
             if (known.count, known.digest) != (parts.count, parts.digest):
                 raise _conflict(request, "was committed with other rows")
             return
-        if not known.is_named(names):
+        if names not in known.names:
             raise _conflict(request, "was committed with other parts, and not all of these are there")
         fs = self._engine.fs
         if not await asyncio.to_thread(lambda: known.held(names, read_digests(fs, paths))):
             raise _conflict(request, "was committed with other rows in the parts that are there")
 
-    async def _note_repeat(self, request: CommitRequest, news: Commit | None) -> bool:
-        """Whether its parts may go: should this answer be lost, the repeat is recognised without them."""
-        if news is not None:
-            try:
-                await self._write(_Fact(self, request, news), [], self._engine.now())
-            except ApiError:
-                # The disk takes no more, say. The answer is the same, and the parts can be compared again.
-                return False
-        return True
-
     async def _spend(self, request: CommitRequest, paths: list[str]) -> None:
         names = await asyncio.to_thread(self._remove_files, paths)
         self.open.spent(request.owner, request.stage, names)
 
-    def _known(self, request: CommitRequest) -> Commit | None:
-        """Return the batch if this owner has committed it before."""
-        known, oldest = self.identities.find(request.owner, request.id, request.batch)
-        if known is None and oldest is not None and request.batch < oldest:
-            raise _conflict(request, "is older than any batch of this identity that can still be compared")
-        return known
-
-    def prepare(self, request: CommitRequest, commit: Commit) -> OwnedCommit:
-        """To be remembered when it is journalled."""
-        owner = request.owner
-        return self.identities.prepare(
-            owner, request.id, commit, lambda name: (owner, name) in self._committing
-        )
+    def is_committing(self, owner: str, name: str) -> bool:
+        return (owner, name) in self._committing
 
     async def _read_parts(self, paths: list[str], default_topic: str | None) -> "Parts | None":
         """None when one of them is missing."""
         from topics.flow.stages.parts import read_parts
 
         try:
-            return await asyncio.to_thread(
-                read_parts,
-                self._engine.fs,
-                paths,
-                default_topic,
-                MAX_STAGE_BYTES,
-                self.large_bytes,
-            )
+            bounds = MAX_STAGE_BYTES, self.large_bytes
+            return await asyncio.to_thread(read_parts, self._engine.fs, paths, default_topic, *bounds)
         except PartMissing:
             return None
 
@@ -246,30 +234,12 @@ class Stages:
             create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None)
         return {name: topics[name] for name in amounts}
 
-    async def _append(
-        self, request: CommitRequest, commit: Commit, parts: "Parts", amounts: "Amounts"
-    ) -> None:
-        """All rows in one frame of the journal."""
-        engine = self._engine
-        rows = await asyncio.to_thread(parts.by_topic)
-        topics = self._topics(amounts)
-        fact = _Fact(self, request, commit)
-        await self._write(fact, [(topic, rows[name]) for name, topic in topics.items()], engine.now())
-
-    async def _write(self, fact: "_Fact", parts: "list[Part]", now: int) -> None:
+    async def _append(self, fact: "_Fact", parts: "list[Part]") -> None:
+        """Commit all rows with one frame of the journal."""
+        now = self._engine.now()
         frame = partial(fact.frame, now=now)
         append_group(self._engine, parts, now, frame, fact.settle, fact.refuse, sync=True)
         await fact.done
-
-    async def _import(
-        self, request: CommitRequest, commit: Commit, parts: "Parts", amounts: "Amounts"
-    ) -> None:
-        """All rows in segments, which are imported with one small frame."""
-        topics = self._topics(amounts)
-        fact = _Fact(self, request, commit)
-        wanted = [Amount(topics[name], *amount) for name, amount in amounts.items()]
-        pieces = ((topics[name], piece) for name, piece in parts.pieces())
-        await import_records(self._engine, wanted, pieces, fact)
 
     # --- giving up --------------------------------------------------------------------------------------
 
@@ -298,25 +268,27 @@ class _Fact:
         self._stages = stages
         self._request = request
         self._commit = commit
-        self._prepared: list[OwnedCommit] = []
+        self._prepared: OwnedCommit | None = None
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def frame(self, members: Sequence[AppendOp], now: int) -> FrameDraft:
         # A repeat has none, and the answer of the first.
         if members:
             self._commit.ranges = _ranges(members)
-        prepared = self._stages.prepare(self._request, self._commit)
-        self._prepared.append(prepared)
-        return FrameDraft(Kind.STAGE, msgspec.msgpack.encode(prepared), ts=now)
+        owner, name = self._request.owner, self._request.id
+        is_busy = partial(self._stages.is_committing, owner)
+        self._prepared = self._stages.identities.prepare(owner, name, self._commit, is_busy)
+        return FrameDraft(Kind.STAGE, msgspec.msgpack.encode(self._prepared), ts=now)
 
     def settle(self) -> None:
-        self._stages.identities.settle(self._prepared[0])
+        if self._prepared is not None:
+            self._stages.identities.settle(self._prepared)
         if not self.done.done():
             self.done.set_result(None)
 
     def refuse(self, error: ApiError) -> None:
-        for each in self._prepared:
-            self._stages.identities.withdraw(each)
+        if self._prepared is not None:
+            self._stages.identities.withdraw(self._prepared)
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -327,11 +299,6 @@ def _conflict(request: CommitRequest, what: str) -> ApiError:
         f"batch {request.batch} {what}",
         {"id": request.id, "batch": request.batch},
     )
-
-
-def _named(paths: list[str], topic: str | None, parts: "Parts | None") -> tuple[int, bytes]:
-    """Digests of what a commit names, and of what is in each of its parts, if they are there."""
-    return names_digest(paths, topic), b"" if parts is None else pack_digests(parts.digests)
 
 
 def _ranges(members: Sequence[AppendOp]) -> list[StageRange]:
