@@ -21,6 +21,7 @@ NEEDED = {
     "cython_runtime",
     "httptools",
     "msgspec",
+    "mypy_extensions",
     "numpy",
     "sortedcontainers",
     "typing_extensions",

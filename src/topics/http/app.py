@@ -14,8 +14,8 @@ from topics.http.admission.auth import KeyRing, read_keys
 from topics.http.admission.callers import parse_hosts, parse_origins
 from topics.http.admission.readiness import Readiness
 from topics.http.console import routes as console
-from topics.http.metrics import routes as metrics
-from topics.http.routes import (
+from topics.http.metrics import routes as metrics  # noqa: F401
+from topics.http.routes import (  # noqa: F401
     admin,
     appends,
     arrow_append,
@@ -36,7 +36,8 @@ from topics.http.routes import (
     watch,
     work,
 )
-from topics.http.routes.service import Routes, Service
+from topics.http.routes.service import Service
+from topics.http.routes.service import routes as declared
 from topics.http.routing import Route
 from topics.http.server import Server
 from topics.http.tls import tls_context
@@ -65,40 +66,10 @@ def fields(**about: object) -> dict[str, object]:
     return {"fields": about}
 
 
-# Modules that declare routes.
-_DECLARED = (
-    topics,
-    appends,
-    deletes,
-    reads,
-    scan,
-    arrow_append,
-    segments,
-    cursors,
-    pipelines,
-    stages,
-    admin,
-    routers,
-    watch,
-    tail,
-    auth,
-    socket,
-    queues,
-    work,
-    probes,
-    metrics,
-    console,
-)
-
-
 def all_routes(service: Service) -> list[Route]:
+    """Make the routes that the modules imported above declare."""
     page = console.page_routes(service.base_path) if service.settings.console else []
-    declared: list[Routes] = [module.routes for module in _DECLARED]
-    return [
-        *page,
-        *probes.probe_routes(service),
-        *(route for routes in declared for route in routes.bind(service)),
-    ]
+    return [*page, *probes.probe_routes(service), *declared.bind(service)]
 
 
 class _ServerStopped(Exception):

@@ -17,7 +17,7 @@ from topics.http.admission.auth import ADMIN, READ, SCOPES
 from topics.http.exchange import Exchange
 from topics.http.routes.auth import about_key
 from topics.http.routes.fields import PAGING, page, shown, start_of_page
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routes.topics import missing
 from topics.http.routing import Route
 from topics.log import Topic, written_ms
@@ -83,8 +83,6 @@ MOST_ROWS = 100
 MOST_LOOKED_AT = 200_000
 # Of each folder; the rest is in its sums.
 MOST_FILES = 100
-
-routes = Routes()
 
 
 @routes.add("GET", "/v0/overview", scopes=READ, query=("find", "type", *PAGING))

@@ -21,7 +21,7 @@ from topics.http.metrics.figures import (
     process_families,
     request_families,
 )
-from topics.http.routes.service import Routes, Service
+from topics.http.routes.service import Service, routes
 from topics.log import Topic
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -40,8 +40,6 @@ _PLAIN = (
     "watch_sessions",
 )
 _WAL_COUNTERS = ("fsyncs", "frames", "batches", "bytes_written", "rotations")
-
-routes = Routes()
 
 
 @routes.add("GET", "/v0/metrics", scopes=READ, always_open=True)

@@ -7,7 +7,7 @@ import msgspec
 from topics.core import ApiError
 from topics.http.admission.auth import ADMIN
 from topics.http.exchange import Exchange
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routing import Body
 from topics.ops.backup_holds import BackupHold
 
@@ -16,7 +16,6 @@ class PurgeBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     topics: list[str] | None = None
 
 
-routes = Routes()
 _ALL: dict[str, Any] = {"scopes": ADMIN, "all_names": True}
 
 

@@ -10,12 +10,9 @@ from topics.flow.large_appends import LARGE_BYTES, append_large
 from topics.http.admission.auth import ADMIN, WRITE
 from topics.http.exchange import Exchange
 from topics.http.known_heads import KEY_HEADER
-from topics.http.routes.service import Routes, Service, check_dead_letter
+from topics.http.routes.service import Service, check_dead_letter, routes
 from topics.http.routing import Body
 from topics.log import Append, AppendOp, Topic
-
-routes = Routes()
-
 
 # Comparing a byte value is four times faster than comparing a one-byte string.
 _QUERY = ord("?")

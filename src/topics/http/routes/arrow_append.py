@@ -10,7 +10,7 @@ from topics.flow.large_appends import append_large, is_large
 from topics.http.admission.auth import WRITE
 from topics.http.exchange import Exchange
 from topics.http.response_heads import ARROW
-from topics.http.routes.service import Routes, Service, answer, load
+from topics.http.routes.service import Service, answer, load, routes
 from topics.http.routing import Body
 from topics.log import Append, AppendOp, Topic, check_key
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 INLINE_BYTES = 256 * 1024
 INLINE_BATCHES = 64
 COLUMNS = ("data", *(field.name for field in FIELDS), "meta")
-
-
-routes = Routes()
 
 
 @routes.add(

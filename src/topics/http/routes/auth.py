@@ -8,15 +8,12 @@ from topics.core import invalid
 from topics.http.admission.admit import check_rights
 from topics.http.admission.auth import LIFETIME_S, SCOPES, ApiKey
 from topics.http.exchange import Exchange
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routing import Body
 
 
 class TicketBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     path: str
-
-
-routes = Routes()
 
 
 # What the key has to be good for is decided by the path that is asked for.

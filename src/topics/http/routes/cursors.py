@@ -18,7 +18,7 @@ from topics.http.routes.fields import (
     unsigned,
     unsigned_or_none,
 )
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routing import Body
 from topics.log import Topic
 
@@ -35,7 +35,6 @@ class CursorBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     epoch: int | UnsetType = UNSET
 
 
-routes = Routes()
 _EVERY = "/v0/topics/:topic/cursors"
 _ONE = _EVERY + "/:consumer"
 

@@ -7,7 +7,7 @@ from topics.core import invalid
 from topics.http.admission.auth import DELETE
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_seqs, unsigned_or_none
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routing import Body
 from topics.log import DeleteOutcome, parse_match
 
@@ -17,9 +17,6 @@ class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     match: str | list[object] | None = None
     seqs: list[int] | UnsetType = UNSET
     dry_run: bool = False
-
-
-routes = Routes()
 
 
 @routes.add("POST", "/v0/topics/:topic/delete", scopes=DELETE, body=Body.REQUIRED, accepts=DeleteBody)

@@ -9,7 +9,7 @@ from topics.flow.pipelines import Report
 from topics.http.admission.auth import READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import PAGING, page, start_of_page
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routing import Body
 
 
@@ -17,9 +17,6 @@ class PipelineBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     state: str
     kind: str = "pipeline"
     why: str | None = None
-
-
-routes = Routes()
 
 
 @routes.add("GET", "/v0/pipelines", scopes=READ, query=PAGING)

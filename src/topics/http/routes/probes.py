@@ -10,7 +10,7 @@ from topics import codec
 from topics.core import ApiError, invalid
 from topics.http.admission.auth import ADMIN, READ
 from topics.http.exchange import Exchange
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routing import Route
 
 
@@ -60,9 +60,6 @@ def ready(service: Service, exchange: Exchange) -> None:
 
 def openapi(service: Service, exchange: Exchange) -> None:
     exchange.reply(service.document)
-
-
-routes = Routes()
 
 
 @routes.add("GET", "/v0/info", scopes=READ)

@@ -29,7 +29,7 @@ from topics.http.routes.fields import (
     seq_at_start_of_page,
     unsigned_or_none,
 )
-from topics.http.routes.service import Routes, Service, answer, check_name, elapsed_ms, when_copied
+from topics.http.routes.service import Service, answer, check_name, elapsed_ms, routes, when_copied
 from topics.http.routing import Body
 from topics.log import Topic, parse_match
 
@@ -64,9 +64,6 @@ class ExtendBody(HeldBody, gc=False, kw_only=True, forbid_unknown_fields=True):
 
 # The error code for more seqs than fit in one request.
 _MANY = "batch_too_large"
-
-
-routes = Routes()
 _SETTLE: dict[str, Any] = {"scopes": WRITE, "body": Body.REQUIRED, "too_large": _MANY}
 
 

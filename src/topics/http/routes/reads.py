@@ -35,7 +35,7 @@ from topics.http.routes.fields import (
     unsigned,
     unsigned_or_none,
 )
-from topics.http.routes.service import Routes, Service, answer, in_reading_order, in_turns, when_copied
+from topics.http.routes.service import Service, answer, in_reading_order, in_turns, routes, when_copied
 from topics.http.routing import Body
 from topics.log import (
     KIND_NAMES,
@@ -72,9 +72,6 @@ class DiffBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _encode = msgspec.json.encode
 _SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) for meta in (False, True)}
 _SHAPES[False, True] = STORED  # the very object, which reads know without asking
-
-
-routes = Routes()
 
 
 @routes.add(

@@ -10,7 +10,7 @@ from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import PAGING, page, start_of_page, wants_only_new
-from topics.http.routes.service import Routes, Service, answer, check_name
+from topics.http.routes.service import Service, answer, check_name, routes
 from topics.http.routing import Body
 from topics.log import parse_match
 
@@ -37,7 +37,6 @@ class RouterBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         )
 
 
-routes = Routes()
 _ONE = "/v0/routers/:router"
 
 

@@ -11,7 +11,7 @@ from topics.http.admission.auth import READ, is_revoked
 from topics.http.exchange import Exchange
 from topics.http.response_heads import ARROW
 from topics.http.routes.fields import node_set, unsigned, unsigned_or_none
-from topics.http.routes.service import Routes, Service, load, when_copied
+from topics.http.routes.service import Service, load, routes, when_copied
 from topics.http.routing import Body
 from topics.log import parse_match
 
@@ -85,9 +85,6 @@ class ArrowStream:
         last = self.batch(pa.RecordBatch.from_arrays(empty, schema=self._schema), about)
         self._writer.close()
         return last + self._pieces.take()
-
-
-routes = Routes()
 
 
 @routes.add(

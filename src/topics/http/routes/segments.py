@@ -8,9 +8,8 @@ from topics.flow.pins import SealedView
 from topics.http.admission.auth import READ
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import shown
-from topics.http.routes.service import Routes, Service, answer, when_copied
+from topics.http.routes.service import Service, answer, routes, when_copied
 
-routes = Routes()
 _EVERY = "/v0/topics/:topic/segments"
 _ONE = _EVERY + "/:snapshot"
 

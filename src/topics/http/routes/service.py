@@ -128,8 +128,10 @@ def in_reading_order(service: Service) -> Enter:
 
 
 class Routes:
-    """The routes that a module declares. A handler gets the service, the exchange, and the decoded body if
-    the route `accepts` one."""
+    """Routes that modules declare.
+
+    A handler gets the service, the exchange, and the decoded body if the route `accepts` one.
+    """
 
     def __init__(self) -> None:
         self._declared: list[Callable[[Service], Route]] = []
@@ -151,6 +153,10 @@ class Routes:
 
     def bind(self, service: Service) -> list[Route]:
         return [bind(service) for bind in self._declared]
+
+
+# A module declares its routes here when it is imported.
+routes = Routes()
 
 
 async def load(*modules: str) -> None:

@@ -15,7 +15,7 @@ from topics.flow.watch.delivery import Subscription
 from topics.http.admission.auth import ADMIN, READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.open_streams import error_message
-from topics.http.routes.service import Routes, Service
+from topics.http.routes.service import Service, routes
 from topics.http.routes.socket_publishing import (
     MISTAKES,
     Message,
@@ -73,9 +73,6 @@ _ping = StrictDecoder(_Ping)
 _subscribe = StrictDecoder(_Subscribe)
 _unsubscribe = StrictDecoder(_Unsubscribe)
 _publish = msgspec.json.Decoder(_Publish)
-
-
-routes = Routes()
 
 
 # Any valid key may connect; each command is checked on its own.

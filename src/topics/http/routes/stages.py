@@ -14,7 +14,7 @@ from topics.http.admission.auth import WRITE, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.arrow_append import COLUMNS, INLINE_BYTES, note_columns, require_arrow
 from topics.http.routes.fields import unsigned
-from topics.http.routes.service import Routes, Service, answer, check_name, load
+from topics.http.routes.service import Service, answer, check_name, load, routes
 from topics.http.routing import Body
 
 MAX_NAME_BYTES = 256
@@ -37,9 +37,6 @@ _commit = StrictDecoder(CommitBody)
 _decode_parts = msgspec.json.Decoder(list[str | int]).decode
 # A letter of a name may be spelled with six.
 _LIMITS = ItemLimits(MAX_PARTS, lambda: _too_many_parts(), 8 * MAX_NAME_BYTES, lambda _: _not_short())
-
-
-routes = Routes()
 _ONE = "/v0/stages/:id"
 
 

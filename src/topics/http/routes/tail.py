@@ -19,7 +19,7 @@ from topics.http.admission.auth import READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import unsigned
 from topics.http.routes.reads import match_of
-from topics.http.routes.service import Routes, Service, check_name
+from topics.http.routes.service import Service, check_name, routes
 from topics.http.routes.subscriptions import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_HEARTBEAT_MS,
@@ -150,9 +150,6 @@ class TailRequest:
         # The longest prefix knows best.
         fitting = [prefix for prefix in self.prefixes if name.startswith(prefix)]
         return self.prefixes[max(fitting, key=len)]
-
-
-routes = Routes()
 
 
 @routes.add("GET", "/v0/tail", scopes=READ, event_stream=True, query=QUERY, repeatable=("topic", "node"))

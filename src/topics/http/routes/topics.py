@@ -15,7 +15,7 @@ from topics.core import (
 from topics.http.admission.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import PAGING, page, shown, start_of_page, wants_only_new
-from topics.http.routes.service import Routes, Service, answer, check_dead_letter, when_copied
+from topics.http.routes.service import Service, answer, check_dead_letter, routes, when_copied
 from topics.http.routing import Body
 from topics.log import (
     DELETED,
@@ -28,7 +28,6 @@ from topics.log import (
     whole,
 )
 
-routes = Routes()
 _ONE = "/v0/topics/:topic"
 
 

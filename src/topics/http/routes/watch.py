@@ -9,7 +9,7 @@ from topics.http import sse
 from topics.http.admission.admit import require_event_stream_accepted
 from topics.http.admission.auth import READ, ApiKey, is_revoked, unauthorized
 from topics.http.exchange import Exchange
-from topics.http.routes.service import Routes, Service, answer
+from topics.http.routes.service import Service, answer, routes
 from topics.http.routes.subscriptions import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_HEARTBEAT_MS,
@@ -30,9 +30,6 @@ class WatchBody(SubscriptionRequest, kw_only=True, gc=False, forbid_unknown_fiel
     max_batch_bytes: int = DEFAULT_FRAME_BYTES
     heartbeat_ms: int = DEFAULT_HEARTBEAT_MS
     consistency: Literal["eventual", "strong"] = "eventual"
-
-
-routes = Routes()
 
 
 @routes.add("POST", "/v0/watch", scopes=READ, body=Body.REQUIRED, accepts=WatchBody, query=("lenient",))

@@ -10,13 +10,10 @@ from topics.http.admission.auth import READ, WRITE, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routes.fields import check_node, lease_length
 from topics.http.routes.queues import queue_of
-from topics.http.routes.service import Routes, Service
+from topics.http.routes.service import Service, routes
 from topics.http.stream import Stream
 
 HEARTBEAT_S = 15.0
-
-
-routes = Routes()
 
 
 @routes.add(
