@@ -12,21 +12,9 @@ from tests.support.appending import Appended, ByHand, append, body_of, write_of
 from topics.core.errors import ApiError
 from topics.core.settings import MAX_SEQ
 from topics.log import delete_records
-from topics.log.write import commit_queue
 from topics.log.write.append import AppendOp
 from topics.log.write.group import append_group
 from topics.storage.frame import FrameDraft, Kind
-
-
-def test_what_has_aged_makes_room_in_the_quota_of_the_server(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(max_total_bytes=10)
-    lab.put("aging", ttl_ms=100)
-    lab.write("aging", 12345678)
-    with pytest.raises(ApiError) as caught:
-        lab.write("t", 12345678)
-    assert caught.value.detail == {"limit": "max_total_bytes", "max": 10}
-    lab.clock.advance(101)
-    assert lab.write("t", 12345678).first_seq == 1
 
 
 def test_writes_under_way_count_in_the_quota_of_the_server(make_lab: Callable[..., Lab]) -> None:
@@ -74,14 +62,6 @@ def test_a_topic_that_rejects_takes_as_much_as_its_cap_says(lab: Lab, cap: dict[
     assert refusal.value.detail["head_seq"] == 2
     lab.delete("t", before=2)
     assert lab.write("t", 34).last_seq == 3
-
-
-@pytest.mark.parametrize("cap", [{"cap_records": 2}, {"cap_bytes": 4}], ids=str)
-def test_one_write_may_fill_a_topic_that_rejects(lab: Lab, cap: dict[str, int]) -> None:
-    lab.put("t", discard="reject", **cap)
-    with pytest.raises(ApiError, match="can never fit"):
-        lab.write("t", 12, 34, 5)
-    assert lab.write("t", 12, 34).last_seq == 2
 
 
 def test_no_record_is_older_than_the_one_before_it(lab: Lab) -> None:
@@ -166,50 +146,6 @@ def test_a_group_is_written_whole_or_ends_writing(
     lab.restart()
     assert lab.write("t", 3).first_seq == 2
     assert (lab.seqs("t"), lab.seqs("u")) == ([1, 2], [1])
-
-
-def test_a_keyed_retry_comes_before_the_cap(lab: Lab) -> None:
-    lab.put("t", cap_records=2, discard="reject")
-    first = lab.write("t", 1, 2, key="k")
-    again = lab.write("t", 1, 2, key="k")
-    assert (again.first_seq, again.last_seq, again.deduped) == (first.first_seq, first.last_seq, True)
-    with pytest.raises(ApiError, match="full"):
-        lab.write("t", 3)
-    lab.clock.advance(120_001)
-    with pytest.raises(ApiError, match="full"):
-        lab.write("t", 1, 2, key="k")
-
-
-def test_what_can_never_fit_is_not_called_full(lab: Lab) -> None:
-    lab.put("t", cap_records=2, discard="reject")
-    with pytest.raises(ApiError) as caught:
-        lab.write("t", 1, 2, 3)
-    assert caught.value.code == "record_too_large"
-    lab.write("t", 1, 2)
-    with pytest.raises(ApiError) as caught:
-        lab.write("t", 3)
-    assert caught.value.code == "topic_full"
-    assert lab.lines("t") == (2, 1, 1)
-
-
-def test_a_server_may_be_filled_to_the_last_byte(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(max_total_bytes=10)
-    lab.write("t", 123456)
-    with pytest.raises(ApiError):
-        lab.write("t", 12345)
-    lab.write("t", 1234)
-    assert lab.engine.totals.bytes == 10
-
-
-@pytest.mark.parametrize(("durability", "answered"), [("memory", True), ("disk", True), ("fsync", False)])
-def test_only_what_has_to_be_on_disk_waits_for_it(lab: Lab, durability: str, answered: bool) -> None:
-    lab.put("t", durability=durability)
-    answers: list[Appended] = []
-    append(lab.engine, "t", body_of(1), answers.append, pytest.fail)
-    lab.engine.queue.flush()
-    assert bool(answers) == answered
-    lab.engine.queue.sync_now()
-    assert answers
 
 
 @pytest.mark.parametrize(("config", "is_allowed"), [(b"", True), (b',"config":{"ttl_ms":5}', False)])
@@ -352,17 +288,3 @@ def test_the_class_of_one_topic_does_not_delay_another_of_the_same_flush(lab: La
     assert results == ["quick"]
     lab.engine.queue.sync_now()
     assert results == ["quick", "slow"]
-
-
-def test_decoded_records_count_in_the_limit_of_a_flush(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_queue, "FLUSH_BYTES", 3)
-    lab.put("t")
-    results: list[Appended] = []
-    for data in (11, 22, 33):
-        request = ByHand("t", b"", results.append, pytest.fail)
-        request.write = write_of(body_of(data))
-        lab.engine.append(request)
-    lab.engine.queue.flush()
-    assert [result.first_seq for result in results] == [1, 2]
-    lab.engine.queue.flush()
-    assert [result.first_seq for result in results] == [1, 2, 3]

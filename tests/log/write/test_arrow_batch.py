@@ -15,9 +15,7 @@ from tests.support.appending import write_of
 from topics import codec
 from topics.codec import Write
 from topics.core.errors import ApiError
-from topics.core.settings import MAX_RECORD_BYTES
-from topics.log.write import arrow_batch as columnar
-from topics.log.write.arrow_batch import check_batch, compact, piece_bounds, read_stream
+from topics.log.write.arrow_batch import check_batch, compact, read_stream
 
 pytestmark = pytest.mark.usefixtures("both_codecs")
 
@@ -187,10 +185,6 @@ def test_dictionaries_and_slices_will_do() -> None:
     assert payload(check_batch(batch(data=column))) == payload(as_json_write(data=["1", "2", "1"]))
 
 
-def test_unknown_columns_are_ignored() -> None:
-    assert check_batch(batch(data=["1"], other=pa.array([7]))).count == 1
-
-
 # --- limits -----------------------------------------------------------------------------------------------
 
 
@@ -239,12 +233,6 @@ def test_values_over_their_limit_are_refused(columns: dict[str, list[str]], code
 )
 def test_values_at_their_limit_are_taken(columns: dict[str, list[str]]) -> None:
     assert check_batch(batch(**({"data": ["1"]} | columns))).count == 1
-
-
-def test_too_many_rows_in_one_batch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columnar, "MAX_BULK_RECORDS", 2)
-    assert check_batch(batch(data=["1", "2"])).count == 2
-    assert refusal(data=["1", "2", "3"]).code == "batch_too_large"
 
 
 # --- streams ----------------------------------------------------------------------------------------------
@@ -300,53 +288,6 @@ def test_buffers_may_end_with_less_than_a_whole_number(kind: pa.DataType) -> Non
 
 
 # --- checked, whoever looks at it -------------------------------------------------------------------------
-
-
-def test_cells_are_checked_and_compacted_before_they_are_written() -> None:
-    for wrong in ("{", "1,2", ""):
-        assert refusal(data=["1", wrong]).code == "invalid_request"
-    for more in ({}, {"tag": ["a", None]}, {"meta": ["{}", None]}):
-        rows = payload(check_batch(batch(data=["[1, 2]", "3 "], **more)))
-        assert rows.count(b'"data":[1,2]') == rows.count(b'"data":3') == 1
-
-
-def test_the_first_row_that_is_too_large_is_named() -> None:
-    largest = '"' + "x" * (MAX_RECORD_BYTES - 2) + '"'
-    check_batch(batch(data=[largest]))
-    told = refusal(data=[largest, largest[:-1] + 'x"'])
-    assert (told.code, told.message.partition(":")[0]) == ("record_too_large", "row 1")
-
-
-def test_a_body_may_unfold_to_as_much_as_is_said() -> None:
-    """Fifty rows refer to the same eight bytes."""
-    rows = batch(data=pa.array(["12345678"] * 50).dictionary_encode())
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    body = sink.getvalue().to_pybytes()
-    assert len(list(read_stream(body, 400, 0))) == 1
-    with pytest.raises(ApiError) as refused:
-        list(read_stream(body, 399, 0))
-    assert refused.value.code == "payload_too_large"
-
-
-@pytest.mark.parametrize("space", [" ", "\n", "\t", "\r"])
-def test_white_space_is_left_out_of_each_piece(monkeypatch: pytest.MonkeyPatch, space: str) -> None:
-    monkeypatch.setattr(columnar, "PIECE_CELLS", 2)
-    assert texts([f"[1,{space}2]", f"3{space}", "4", "5", "6"]) == ["[1,2]", "3", "4", "5", "6"]
-    assert texts(["1", "2", "3"]) == ["1", "2", "3"]
-
-
-def test_a_piece_has_so_many_cells_or_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columnar, "PIECE_CELLS", 3)
-    monkeypatch.setattr(columnar, "_PIECE_BYTES", 10)
-    cells = pa.array(["1", "2", "3", "4", "5" * 20, "6" * 6, "7" * 4, "8"], pa.string())
-    assert list(piece_bounds(cells)) == [(0, 3), (3, 5), (5, 7), (7, 8)]
-
-
-def test_metas_that_are_null_are_absent() -> None:
-    plain = check_batch(batch(data=["1", "2"], meta=["null", None]))
-    assert payload(plain) == payload(check_batch(batch(data=["1", "2"])))
 
 
 def test_views_count_for_what_they_refer_to() -> None:

@@ -247,32 +247,6 @@ def test_a_stream_may_end_behind_its_last_batch_and_nowhere_else() -> None:
             unfolded_size(body + rest, LARGE)
 
 
-def test_a_compressed_buffer_may_be_nothing_but_its_length() -> None:
-    assert arrow_messages._unpacked(struct.pack("<q", 0), 0, 0, 8) == 0
-    assert arrow_messages._unpacked(struct.pack("<q", -1), 0, 0, 8) == 0
-    with pytest.raises(arrow_messages.NotArrow):
-        arrow_messages._unpacked(struct.pack("<q", 0), 0, 0, 7)
-
-
-def test_a_schema_may_take_as_much_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = stream(pa.RecordBatch.from_pydict({"data": ["1" * 10_000]}))
-    (size,) = struct.unpack_from("<i", body, 4)
-    monkeypatch.setattr(arrow_messages, "MAX_SCHEMA_BYTES", size)
-    assert unfolded_size(body, LARGE)[1] == 1
-    monkeypatch.setattr(arrow_messages, "MAX_SCHEMA_BYTES", size - 1)
-    with pytest.raises(ApiError, match="the schema takes more"):
-        unfolded_size(body, LARGE)
-
-
-def test_as_many_batches_fit_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = pa.RecordBatch.from_pydict({"data": ["1"]})
-    monkeypatch.setattr(arrow_messages, "MAX_RECORD_BATCHES", 2)
-    assert unfolded_size(stream(plain, plain), LARGE)[1] == 2
-    with pytest.raises(ApiError) as refused:
-        unfolded_size(stream(plain, plain, plain), LARGE)
-    assert refused.value.code == "batch_too_large"
-
-
 def test_a_stream_ends_with_its_last_message_or_says_so() -> None:
     body = stream(pa.RecordBatch.from_pydict({"data": ["1"]}))
     end = struct.pack("<Ii", 0xFFFFFFFF, 0)
@@ -284,19 +258,3 @@ def test_a_stream_ends_with_its_last_message_or_says_so() -> None:
     for cut_off in (unended[:-1], unended + struct.pack("<I", 16), unended + end[:4]):
         with pytest.raises(ApiError, match="not a valid Arrow stream"):
             unfolded_size(cut_off, LARGE)
-
-
-def test_a_compressed_buffer_may_have_nothing_but_its_length() -> None:
-    size_of = arrow_messages._unpacked
-    assert [size_of(struct.pack("<q", told), 0, 0, 8) for told in (0, -1, 5)] == [0, 0, 5]
-    with pytest.raises(arrow_messages.NotArrow):
-        size_of(bytes(8), 0, 0, 7)
-
-
-@pytest.mark.parametrize(("kind", "batches"), [(1, 0), (3, 1)])
-def test_messages_may_be_as_short_as_can_be(kind: int, batches: int) -> None:
-    """One whose fields begin with its first byte, and whose header says nothing, not even of buffers."""
-    fields = struct.pack("<IHHHH", 12, 0, 4, 8, 0)
-    message = fields + struct.pack("<iIII", 12, kind, 4, 0) + struct.pack("<HH", 4, 4)
-    message = message[:24] + struct.pack("<i", -4) + message[28:]
-    assert unfolded_size(struct.pack("<I", len(message)) + message, LARGE) == (0, batches)

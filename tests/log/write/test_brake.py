@@ -33,11 +33,6 @@ def test_no_append_waits_while_a_quarter_of_the_budget_is_free() -> None:
     assert holding(FREE + 1).is_on
 
 
-def test_a_small_budget_leaves_room_for_a_pass_of_sealing() -> None:
-    assert not holding(MIN_FREE_BYTES, budget=1).is_on
-    assert holding(MIN_FREE_BYTES + 1, budget=1).is_on
-
-
 def test_the_pause_follows_what_came_and_what_has_piled_up() -> None:
     quarter = FULL_BYTES_PER_S // 4
     assert holding(BUDGET, grown=quarter).pause_s() == pytest.approx(0.25)
@@ -45,14 +40,6 @@ def test_the_pause_follows_what_came_and_what_has_piled_up() -> None:
     more = BUDGET + BUDGET // 4
     assert holding(more, grown=quarter).pause_s() == pytest.approx(0.5)
     assert holding(more, grown=more).pause_s() == MAX_PAUSE_S
-
-
-def test_bytes_count_once_even_if_they_have_left_memory() -> None:
-    full = holding(BUDGET, grown=FULL_BYTES_PER_S // 4)
-    full._unsealed.bytes += FULL_BYTES_PER_S // 4
-    full._unsealed.shrank(FULL_BYTES_PER_S // 4)
-    assert full.pause_s() == pytest.approx(0.5)
-    assert full.pause_s() == 0.0
 
 
 @pytest.mark.parametrize("sealed_per_s", [FULL_BYTES_PER_S // 2, FULL_BYTES_PER_S, 4 * FULL_BYTES_PER_S])

@@ -19,7 +19,7 @@ from topics.log import read_page
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
-from topics.log.write import commit_loop, commit_queue
+from topics.log.write import commit_loop
 from topics.log.write.commit_loop import FEW_REQUESTS, CommitLoop
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import FrameDraft, Kind
@@ -161,31 +161,6 @@ def test_the_barrier_waits_for_everything_in_the_journal(tmp_path: Path) -> None
     driven(tmp_path, scenario)
 
 
-def test_drain_commits_all(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        futures = [append(engine, f"t{i}") for i in range(5)]
-        await commit.drain()
-        assert all(future.done() for future in futures)
-
-    driven(tmp_path, scenario)
-
-
-def test_writes_can_tell_which_group_they_are_in(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        assert engine.open_group == 0
-        first = append(engine, "t")
-        group = engine.open_group
-        second = append(engine, "t")
-        assert engine.open_group == group > 0
-        await asyncio.gather(first, second)
-        assert engine.open_group == 0
-        third = append(engine, "t")
-        assert engine.open_group == group + 1
-        await third
-
-    driven(tmp_path, scenario)
-
-
 @pytest.mark.parametrize(("requests", "batches"), [(FEW_REQUESTS, 2), (FEW_REQUESTS + 1, 1)])
 def test_after_a_large_group_the_next_one_gathers_a_turn_longer(
     tmp_path: Path, requests: int, batches: int
@@ -197,22 +172,6 @@ def test_after_a_large_group_the_next_one_gathers_a_turn_longer(
         await asyncio.sleep(0)
         await asyncio.gather(first, append(engine, "t"))
         assert engine.counters.batches == before + batches
-
-    driven(tmp_path, scenario)
-
-
-def test_appends_of_a_turn_that_exceed_a_flush_are_written_with_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (commit_loop, commit_queue):
-        monkeypatch.setattr(module, "FLUSH_BYTES", len(body_of(1)))
-
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        before = engine.counters.batches
-        results = await asyncio.gather(*[append(engine, "t") for _ in range(5)])
-        assert [result.first_seq for result in results] == [1, 2, 3, 4, 5]
-        # A flush takes requests until they exceed the limit: two of them, here.
-        assert engine.counters.batches == before + 3
 
     driven(tmp_path, scenario)
 
@@ -242,43 +201,6 @@ def test_a_sync_that_cannot_be_begun_is_done_by_a_thread(
         for _ in range(2):
             await asyncio.wait_for(append(engine, "t"), 10)
         assert commit._kernel is None
-
-    driven(tmp_path, scenario)
-
-
-class Refusing:
-    """A kernel that takes syncs on, and then says what is wrong with them."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self.is_closed = False
-
-    def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
-        error = OSError(self._number, "the kernel refuses")
-        asyncio.get_running_loop().call_soon(done, error)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-@pytest.mark.parametrize(
-    ("number", "is_final"), [(errno.EINVAL, False), (errno.ENOSYS, False), (errno.EIO, True)]
-)
-def test_what_the_kernel_never_tried_a_thread_may(tmp_path: Path, number: int, is_final: bool) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        await put(engine, "t", TopicConfig(durability="fsync"))
-        if commit._kernel is not None:
-            commit._kernel.close()
-        kernel = Refusing(number)
-        commit._kernel = kernel  # type: ignore[assignment]
-        write = asyncio.wait_for(append(engine, "t"), 10)
-        if is_final:
-            with pytest.raises(ApiError, match="until restart"):
-                await write
-        else:
-            assert (await write).first_seq == 1
-            assert kernel.is_closed
-            assert commit._kernel is None
 
     driven(tmp_path, scenario)
 
@@ -331,17 +253,6 @@ def test_the_brake_is_let_go_of_when_its_time_is_over(tmp_path: Path) -> None:
             assert commit.held_s() == held_s
 
     driven(tmp_path, scenario, kernel=False)
-
-
-def test_no_thread_is_asked_to_write_nothing(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop) -> None:
-        asked: list[object] = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commit._writer, "submit", asked.append)
-            commit._write_aside()
-        assert not asked
-
-    driven(tmp_path, scenario)
 
 
 def test_unsynced_journal_is_pushed_out_from_a_certain_size_on(

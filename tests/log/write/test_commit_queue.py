@@ -152,23 +152,6 @@ def test_nothing_overtakes_an_earlier_one_of_its_topic_that_waits_for_a_sync(
     assert desk.done == ["first", "second"]
 
 
-def test_what_asks_for_a_sync_takes_effect_after_it(desk: Desk) -> None:
-    desk.submit("slow", sync=True)
-    desk.submit("quick")
-    desk.queue.flush()
-    assert desk.done == ["quick"]
-    assert desk.queue.effects.unsynced
-    ticket = desk.queue.effects.begin_sync()
-    desk.submit("later", sync=True)
-    desk.queue.flush()
-    ticket.run()
-    desk.queue.effects.finish_sync(ticket)
-    assert desk.done == ["quick", "slow"]
-    desk.queue.sync_now()
-    assert desk.done == ["quick", "slow", "later"]
-    assert desk.queue.depth == 0
-
-
 def test_no_operation_of_a_topic_overtakes_an_earlier_one(desk: Desk) -> None:
     desk.submit("synced", sync=True, topic="t")
     desk.submit("not synced", topic="t")
@@ -177,32 +160,6 @@ def test_no_operation_of_a_topic_overtakes_an_earlier_one(desk: Desk) -> None:
     assert desk.done == ["of no topic"]
     desk.queue.sync_now()
     assert desk.done == ["of no topic", "synced", "not synced"]
-
-
-def test_syncs_are_counted_by_what_they_took(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(commit_queue.time, "perf_counter", lambda: now[0])
-    for micros in (40, 50, 51, 200_000):
-        desk.submit("op", sync=True)
-        desk.queue.flush()
-        ticket = desk.queue.effects.begin_sync()
-        now[0] += (micros + 0.5) / 1e6
-        desk.queue.effects.finish_sync(ticket)
-    syncs = desk.queue.counters.syncs_us
-    assert desk.queue.counters.fsyncs == 4
-    assert syncs.total == 40 + 50 + 51 + 200_000
-    assert dict(syncs.cumulative()) == {
-        "50": 2,
-        "100": 3,
-        "250": 3,
-        "500": 3,
-        "1000": 3,
-        "5000": 3,
-        "10000": 3,
-        "50000": 3,
-        "100000": 3,
-        "+Inf": 4,
-    }
 
 
 def test_gathered_requests_come_before_operations_that_are_submitted_later(desk: Desk) -> None:
@@ -295,30 +252,6 @@ def test_a_note_goes_behind_the_group_that_is_under_way(desk: Desk) -> None:
     assert desk.done == ["a"]
 
 
-def test_a_full_queue_refuses_and_counts(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_queue, "MAX_WAITING_OPS", 2)
-    desk.submit("a")
-    desk.submit("b")
-    with pytest.raises(ApiError, match="full"):
-        desk.submit("c")
-    assert desk.queue.counters.submit_full == 1
-    desk.queue.flush()
-    for name in "def":
-        desk.enqueue(name)
-    assert (desk.failed, desk.queue.counters.submit_full) == (["f"], 2)
-    desk.queue.flush()
-    assert desk.done == ["a", "b", "d", "e"]
-
-
-def test_as_many_may_be_asked_for_as_there_is_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_queue, "MAX_WAITING_OPS", 3)
-    desk.submit("a")
-    for ask in (desk.queue.require_growth, desk.queue.require_room):
-        ask(2)
-        with pytest.raises(ApiError, match="full"):
-            ask(3)
-
-
 def test_a_failure_is_final(desk: Desk) -> None:
     desk.submit("written", sync=True)
     desk.queue.flush()
@@ -328,39 +261,6 @@ def test_a_failure_is_final(desk: Desk) -> None:
     assert desk.done == []
     with pytest.raises(ApiError, match="until restart"):
         desk.submit("late")
-
-
-def test_an_operation_knows_how_long_its_sync_took(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(commit_queue.time, "perf_counter", lambda: now[0])
-    for took_s, fsync_ms in ((0.25, 250.0), (0.0, 0.001)):
-        op = desk.op("op", sync=True)
-        desk.queue.submit(op)
-        desk.queue.flush()
-        ticket = desk.queue.effects.begin_sync()
-        now[0] += took_s
-        desk.queue.effects.finish_sync(ticket)
-        assert op.fsync_ms == fsync_ms
-
-
-def test_one_that_was_synced_for_a_reader_knows_it_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([1.0, 1.0, 1.0, 1.25])
-    op = desk.op("op", sync=True)
-    desk.queue.submit(op)
-    monkeypatch.setattr(commit_queue.time, "perf_counter", lambda: next(times))
-    desk.queue.flush()
-    desk.queue.effects.sync_for_reader()
-    assert op.fsync_ms == 250.0
-
-
-def test_all_of_the_journal_is_synced_once(desk: Desk) -> None:
-    desk.submit("asks for no sync")
-    desk.queue.flush()
-    assert desk.journal.synced < desk.journal.position
-    for _ in range(2):
-        desk.queue.sync_journal()
-        assert desk.journal.synced == desk.journal.position
-        assert desk.queue.counters.fsyncs == 1
 
 
 def test_what_could_not_take_effect_and_all_behind_it_is_not_answered_for(desk: Desk) -> None:

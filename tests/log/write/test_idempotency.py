@@ -14,7 +14,6 @@ import pytest
 
 from tests.log.harness import Lab, short_of_memory
 from tests.support.appending import Appended, append, body_of
-from topics.core import MAX_IDEMPOTENCY_KEY_BYTES
 from topics.core.errors import ApiError
 from topics.log.write.idempotency import CHUNK_KEYS, keys_kept_ms
 
@@ -25,18 +24,6 @@ WINDOW_MS = 100
 def lab(lab: Lab) -> Lab:
     lab.put("t", idempotency_window_ms=WINDOW_MS)
     return lab
-
-
-def test_a_key_counts_inside_its_window(lab: Lab) -> None:
-    first = lab.write("t", 1, 2, key="a")
-    lab.write("t", 3, key="b")
-    lab.clock.advance(WINDOW_MS)
-    again = lab.write("t", "other", key="a")
-    assert again.deduped
-    assert (again.first_seq, again.last_seq) == (first.first_seq, first.last_seq)
-    lab.clock.advance(1)
-    assert not lab.write("t", 4, key="a").deduped
-    assert lab.seqs("t") == [1, 2, 3, 4]
 
 
 def submit(lab: Lab, key: str) -> list[object]:
@@ -97,13 +84,6 @@ def seqs_of(op: Appended) -> tuple[int, int, int, bool]:
     return op.first_seq, op.last_seq, op.head_seq, op.deduped
 
 
-def test_a_retry_hears_what_the_first_one_heard(lab: Lab) -> None:
-    lab.write("t", 0)
-    assert seqs_of(lab.write("t", 1, 2, 3, key="a")) == (2, 4, 4, False)
-    lab.write("t", 4)
-    assert seqs_of(lab.write("t", "other", key="a")) == (2, 4, 4, True)
-
-
 def test_a_key_that_was_over_counts_anew_from_its_second_use(lab: Lab) -> None:
     """Also where its first use still lies beside the second one."""
     lab.write("t", 1, key="a")
@@ -153,13 +133,6 @@ def test_an_append_that_was_refused_leaves_no_key(lab: Lab, monkeypatch: pytest.
     assert lab.engine.keys.count == 0
 
 
-def test_a_topic_without_a_window_remembers_nothing(lab: Lab) -> None:
-    lab.put("t", idempotency_window_ms=0)
-    for _ in range(2):
-        assert not lab.write("t", 1, key="a").deduped
-    assert lab.engine.keys.count == 0
-
-
 def test_a_shorter_window_ends_at_once_and_a_longer_one_brings_nothing_back(lab: Lab) -> None:
     lab.write("t", 1, key="a")
     lab.clock.advance(50)
@@ -175,13 +148,6 @@ def test_a_shorter_window_ends_at_once_and_a_longer_one_brings_nothing_back(lab:
     lab.put("t", idempotency_window_ms=1000)
     assert not lab.write("t", 2, key="b").deduped
     assert lab.write("t", 2, key="b").deduped, "in the same millisecond, too"
-
-
-def test_a_dropped_topic_takes_its_keys_along(lab: Lab) -> None:
-    lab.write("t", 1, key="a")
-    lab.drop("t")
-    assert lab.engine.keys.count == 0
-    assert not lab.write("t", 1, key="a").deduped
 
 
 # --- bounds -------------------------------------------------------------------------------------------------
@@ -281,12 +247,3 @@ def test_a_key_takes_at_most_200_bytes(tmp_path: Path, at_a_time: int) -> None:
         worst = own_process.submit(_most_bytes_a_key, tmp_path / "data", at_a_time).result()
     print(f"{worst:.1f} bytes a key")
     assert worst <= 200, f"{worst:.1f} bytes a key"
-
-
-def test_a_key_may_be_as_long_as_the_limit_says(lab: Lab) -> None:
-    longest = "k" * MAX_IDEMPOTENCY_KEY_BYTES
-    assert not lab.write("t", 1, key=longest).deduped
-    assert lab.write("t", 1, idempotency_key=longest).deduped
-    for more in ({"key": longest + "k"}, {"idempotency_key": longest + "k"}):
-        with pytest.raises(ApiError, match="at most 256 bytes"):
-            lab.write("t", 1, **more)
