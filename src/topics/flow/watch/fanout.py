@@ -144,13 +144,12 @@ class TopicFanout:
         return self._page(subscription, options, pages).delivery
 
     def _page(self, subscription: Subscription, options: WatchOptions, pages: _Pages) -> DeliveryPage:
-        key = DeliveryKey(
-            subscription.seq, subscription.epoch, subscription.caught_up, subscription.fresh, options
-        )
+        # A plain tuple is made without a call, and equals the named one.
+        key = subscription.seq, subscription.epoch, subscription.caught_up, subscription.fresh, options
         page = pages.get(key)
         if page is None:
             upto = self._synced_head() if options.strong else None
-            page = pages[key] = DeliveryPage(self._fanout.engine, self.topic, key, upto)
+            page = pages[key] = DeliveryPage(self._fanout.engine, self.topic, DeliveryKey(*key), upto)
         return page
 
     def _follow(self, subscription: Subscription) -> None:
