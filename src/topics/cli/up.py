@@ -40,7 +40,6 @@ class Child:
         environment: Mapping[str, str],
         stop: threading.Event,
         *,
-        hopeless: int,
         may_finish: bool = False,
     ) -> None:
         self.name = name
@@ -48,8 +47,6 @@ class Child:
         self._environment = environment
         # Set when the command is to end as a whole; this child sets it when it cannot run.
         self._stop = stop
-        # The exit code that means that starting it again is of no use.
-        self._hopeless = hopeless
         # Whether it may have done what it had to do.
         self._may_finish = may_finish
         self._process: subprocess.Popen[bytes] | None = None
@@ -90,7 +87,7 @@ class Child:
             code = self._run_once()
             if self._stop.is_set():
                 return
-            if code == self._hopeless:
+            if code == MISTAKE:  # starting it again would not help
                 self._code = code
                 self._stop.set()
                 return
@@ -207,7 +204,7 @@ class _Server:
         self._port_file.unlink(missing_ok=True)
         environment["TOPICS_PORT_FILE"] = str(port_file)
         self._environment = environment
-        self.child = Child("server", ["serve"], environment, stop, hopeless=MISTAKE)
+        self.child = Child("server", ["serve"], environment, stop)
 
     def start(self) -> str | None:
         """Its address, once it answers; None if it never will."""
@@ -243,7 +240,7 @@ def _is_ready(url: str) -> bool:
 def _pipelines(arguments: argparse.Namespace, url: str, stop: threading.Event) -> Child:
     command = ["pipeline", "run", str(arguments.pipelines), "--restart", "--master", arguments.master]
     environment = {**os.environ, "TOPICS_URL": url}
-    return Child("pipelines", command, environment, stop, hopeless=MISTAKE, may_finish=True)
+    return Child("pipelines", command, environment, stop, may_finish=True)
 
 
 def _end(child: Child) -> int:

@@ -37,8 +37,12 @@ def add_flags(parser: argparse.ArgumentParser, *, wait: bool = True) -> None:
 def given_flags(arguments: argparse.Namespace) -> list[str]:
     """The given flags of `add_flags`, for a command that continues this one."""
     given = {"--url": arguments.url, "--key-file": arguments.key_file, "--profile": arguments.profile}
-    words = [word for flag, value in given.items() if value is not None for word in (flag, value)]
-    return [*words, "--json"] if arguments.json else words
+    return flags_of(given) + ["--json"] * arguments.json
+
+
+def flags_of(values: dict[str, Any]) -> list[str]:
+    """The words of flags with their values; None is not given."""
+    return [word for flag, value in values.items() if value is not None for word in (flag, str(value))]
 
 
 def client_for(arguments: argparse.Namespace, **patience: Any) -> Topics:

@@ -19,7 +19,7 @@ from topics.cli.output import Output
 from topics.cli.parser import add_verb
 from topics.cli.remote.client import none_begins, state_of, topic_name, topic_names, with_suggestion
 from topics.cli.remote.formats import Item, Printer, printer
-from topics.cli.remote.options import add_flags, client_for, given_flags, moment, natural
+from topics.cli.remote.options import add_flags, client_for, flags_of, given_flags, moment, natural
 from topics.client import Unreachable
 from topics.client.cursors import MemoryCursor, position_after
 from topics.client.errors import TopicNotFound
@@ -136,11 +136,11 @@ class _Feed:
         position: Position | None = None,
         **begin: Any,
     ) -> None:
-        """`begin` is where to begin without a position: `from_seq`, `last` or `since`."""
+        """`begin` is where to begin without a position: `from_seq` or `last`."""
         self.name = topic.name
         self._topic = topic
         self._begin = begin
-        self._filters = {"until": arguments.until, "tag": arguments.tag}
+        self._filters = {"since": arguments.since, "until": arguments.until, "tag": arguments.tag}
         self._cursor = _cursor_at(position)
         # Records before this one are left out, in this incarnation of the topic.
         self.first = 0
@@ -165,31 +165,25 @@ class _Feed:
 
     def history(self) -> Iterator[Item]:
         """The items up to the head."""
-        last = self._begin.get("last")
-        return self._items(self._cursor) if last is None or last <= MOST_LAST else self._last_of_all(last)
+        last = self._begin.get("last") or 0
+        return self._items(self._cursor) if last <= MOST_LAST else self._last_of_all(last)
 
-    def follow(self) -> Iterator[Item]:
-        """The items up to the head, then new ones. Waits for a topic that is dropped to come back."""
-        last = self._begin.get("last")
-        if last is not None and last > MOST_LAST and self.position is None:
+    def follow(self, *, apart: bool = False) -> Iterator[Item]:
+        """The items up to the head, then new ones. Waits for a topic that is dropped to come back.
+
+        With `apart`, the history was read, and a thread follows that reads ahead of what is printed.
+        """
+        last = self._begin.get("last") or 0
+        if last > MOST_LAST and self.position is None:
             yield from self._last_of_all(last)
-        while True:
-            try:
-                yield from self._items(self._cursor, follow=True)
-                return
-            except TopicNotFound:
-                if self.position is None:
-                    raise
-                time.sleep(GONE_PAUSE_S)
-
-    def follow_apart(self) -> Iterator[Item]:
-        """The items after the position, for a thread that reads ahead of what is printed."""
-        cursor = _cursor_at(self.position)
+        cursor = _cursor_at(self.position) if apart else self._cursor
         while True:
             try:
                 yield from self._items(cursor, follow=True)
                 return
             except TopicNotFound:
+                if self.position is None and not apart:
+                    raise
                 time.sleep(GONE_PAUSE_S)
 
     def _items(self, cursor: MemoryCursor, *, follow: bool = False) -> Iterator[Item]:
@@ -200,7 +194,7 @@ class _Feed:
         kept: deque[Item] = deque()
         records = 0
         cursor = _cursor_at(None)
-        for item in self._topic.items(cursor, raw=True, since=self._begin.get("since"), **self._filters):
+        for item in self._topic.items(cursor, raw=True, **self._filters):
             kept.append(item)
             records += isinstance(item, Record)
             while records > last or (records == last and not isinstance(kept[0], Record)):
@@ -271,18 +265,18 @@ class _Reader:
         for each in self._named:
             if each.name == name and not each.is_prefix and each.seq is not None:
                 if each.epoch is None:
-                    return _Feed(topic, given, from_seq=each.seq, since=given.since)
-                return _Feed(topic, given, position=Position(name, each.epoch, each.seq), since=given.since)
+                    return _Feed(topic, given, from_seq=each.seq)
+                return _Feed(topic, given, position=Position(name, each.epoch, each.seq))
         last, first = given.last, given.first or 0
         if last is None and given.verb == "tail" and given.first is None and given.since is None:
             last = TAIL
         if last is not None:
-            return _Feed(topic, given, last=last, since=given.since)
+            return _Feed(topic, given, last=last)
         before = max(first - 1, 0)
         if before:
             # A position after the head would be one of another incarnation.
             before = min(before, state_of(self._client, name)["head_seq"])
-        feed = _Feed(topic, given, from_seq=before, since=given.since)
+        feed = _Feed(topic, given, from_seq=before)
         feed.first = first
         return feed
 
@@ -308,7 +302,7 @@ class _Reader:
 
         def follow(feed: _Feed) -> None:
             try:
-                for item in feed.follow_apart():
+                for item in feed.follow(apart=True):
                     arrived.put((feed, item))
                 arrived.put((feed, None))
             except BaseException as error:
@@ -367,18 +361,15 @@ class _Reader:
         elif not waiting and given.verb == "tail" and any(each.is_prefix for each in self._named):
             # A topic that comes meanwhile is younger than what was seen: all of it is to be seen.
             words += ["--from", "1"]
-        if waiting and given.last is not None:
-            words += ["--last", str(given.last)]
-        for flag, when in (("--since", given.since), ("--until", given.until)):
-            if when is not None:
-                words += [flag, datetime.fromtimestamp(when / 1000, UTC).isoformat()]
-        for flag, text in (("--tag", given.tag), ("--format", given.format)):
-            if text is not None:
-                words += [flag, text]
-        if self._left is not None:
-            words += ["--limit", str(self._left)]
+        words += flags_of({"--last": given.last if waiting else None})
+        words += flags_of({"--since": _iso(given.since), "--until": _iso(given.until)})
+        words += flags_of({"--tag": given.tag, "--format": given.format, "--limit": self._left})
         if given.follow and given.verb != "tail":
             words.append("--follow")
         if given.fail_on_loss:
             words.append("--fail-on-loss")
         return shlex.join([*words, *given_flags(given)])
+
+
+def _iso(when: int | None) -> str | None:
+    return None if when is None else datetime.fromtimestamp(when / 1000, UTC).isoformat()

@@ -11,7 +11,7 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from topics.cli.errors import DONE, INTERRUPTED, Interruption, print_error
 from topics.cli.output import Output, counted, progress
 from topics.cli.parser import add_verb, any_bytes
 from topics.cli.remote.client import Json, require_server, topic_path
-from topics.cli.remote.options import add_flags, client_for, given_flags
+from topics.cli.remote.options import add_flags, client_for, flags_of, given_flags
 from topics.client.sync import Topics
 from topics.client.wire.requests import WireRequest
 from topics.client.wire.session import decode_or_refuse
@@ -99,10 +99,9 @@ def _going_on(arguments: argparse.Namespace, count: int) -> str:
     rest = [] if _from_standard_input(arguments) else arguments.data
     names = rest[: arguments.input == "csv"]
     words += [*names, *[word for word in rest[len(names) :] if word.strip()][count:]]
-    given = {"--input": None if arguments.input == "json" else arguments.input}
-    given |= {"--tag": arguments.tag, "--node": arguments.node}
-    flags = [word for flag, value in given.items() if value is not None for word in (flag, value)]
-    return shlex.join([*words, *flags, *given_flags(arguments)])
+    form = None if arguments.input == "json" else arguments.input
+    words += flags_of({"--input": form, "--tag": arguments.tag, "--node": arguments.node})
+    return shlex.join([*words, *given_flags(arguments)])
 
 
 def write(client: Topics, topic: str, body: Json) -> Json:
@@ -151,37 +150,33 @@ class _Writer:
 
 def _batches(arguments: argparse.Namespace, advance: Callable[[float], None]) -> Iterator[list[Row]]:
     """Yield batches. A mistake is raised after the batch of the records before it."""
-    pieces = _pieces(arguments, advance)
-    if arguments.input == "csv":
-        yield from _gathered(iter([_rows(line for piece in pieces for line in piece)]))
-        return
-    encode = _json if arguments.input == "json" else _text
-    yield from _gathered((encode(line) for line in piece if line[1].strip()) for piece in pieces)
-
-
-def _gathered(pieces: Iterable[Iterable[Row]]) -> Iterator[list[Row]]:
-    for piece in pieces:
-        batch: list[Row] = []
-        size = 0
-        mistake: UserMistake | None = None
-        records = iter(piece)
-        while True:
-            try:
-                record = next(records)
-            except StopIteration:
-                break
-            except UserMistake as error:
-                mistake = error
-                break
-            if batch and (len(batch) == MOST_RECORDS or size + len(record[1]) > MOST_BYTES):
+    batch: list[Row] = []
+    size = 0
+    try:
+        for row in _rows(arguments.input, _pieces(arguments, advance)):
+            if batch and (row is None or len(batch) == MOST_RECORDS or size + len(row[1]) > MOST_BYTES):
                 yield batch
                 batch, size = [], 0
-            batch.append(record)
-            size += len(record[1])
+            if row is not None:
+                batch.append(row)
+                size += len(row[1])
+    except UserMistake:
         if batch:
             yield batch
-        if mistake is not None:
-            raise mistake
+        raise
+    if batch:
+        yield batch
+
+
+def _rows(form: str, pieces: Iterator[list[Line]]) -> Iterator[Row | None]:
+    """The records of the input, and None at the end of each piece, which is written at once."""
+    if form == "csv":
+        yield from _csv(line for piece in pieces for line in piece)
+        return
+    encode = _json if form == "json" else _text
+    for piece in pieces:
+        yield from (encode(line) for line in piece if line[1].strip())
+        yield None
 
 
 def _json(line: Line) -> Row:
@@ -208,7 +203,7 @@ def _decoded(line: Line) -> str:
         raise UserMistake(f"{where} is no UTF-8: {error.reason}") from None
 
 
-def _rows(lines: Iterator[Line]) -> Iterator[Row]:
+def _csv(lines: Iterator[Line]) -> Iterator[Row]:
     """Parse CSV. A quoted cell may contain line breaks."""
     last = ["the input"]
 
@@ -218,33 +213,25 @@ def _rows(lines: Iterator[Line]) -> Iterator[Row]:
             yield _decoded(line) + "\n"
 
     reader = csv.reader(texts(), strict=True)
-    names: list[str] | None = None
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise UserMistake(f"{last[0]} is no CSV: {error}; --input lines takes it as text") from None
-        if not row:
-            continue
-        if names is None:
-            names = row
-            _refuse_duplicate_columns(last[0], names)
-            continue
-        if len(row) != len(names):
-            raise UserMistake(
-                f"{last[0]} has {counted(len(row), 'cell')}, the first line {counted(len(names), 'name')}; "
-                "--input lines takes it as text"
-            )
-        yield last[0], msgspec.Raw(msgspec.json.encode(dict(zip(names, row, strict=True))))
+    names: list[str] = []
+    try:
+        for row in filter(None, reader):
+            if not names:
+                names = row
+                _refuse_duplicate_columns(last[0], names)
+                continue
+            if len(row) != len(names):
+                cells = f"{counted(len(row), 'cell')}, the first line {counted(len(names), 'name')}"
+                raise UserMistake(f"{last[0]} has {cells}; --input lines takes it as text")
+            yield last[0], msgspec.Raw(msgspec.json.encode(dict(zip(names, row, strict=True))))
+    except csv.Error as error:
+        raise UserMistake(f"{last[0]} is no CSV: {error}; --input lines takes it as text") from None
 
 
 def _refuse_duplicate_columns(where: str, names: list[str]) -> None:
     """Refuse two columns with one name."""
-    firsts: dict[str, int] = {}
     for number, name in enumerate(names, 1):
-        first = firsts.setdefault(name, number)
+        first = names.index(name) + 1
         if first < number:
             raise UserMistake(f'{where}: columns {first} and {number} are both called "{name}"')
 
