@@ -93,10 +93,13 @@ class Topics:
         self.port = self.server.host_and_port[1]
         self.pid = self.server.pid
 
+    def put(self, path: str, body: object) -> None:
+        answer = self.server.request("PUT", path, body)
+        assert answer.status < 300, answer.text
+
     def create(self, names: Sequence[str], durability: str) -> None:
         for name in names:
-            answer = self.server.request("PUT", f"/v0/topics/{name}", {"durability": durability})
-            assert answer.status < 300, answer.text
+            self.put(f"/v0/topics/{name}", {"durability": durability})
 
     def drop(self, names: Sequence[str]) -> None:
         for name in names:

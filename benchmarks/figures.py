@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -57,6 +59,11 @@ class Figure(msgspec.Struct):
     ratio_of_rounds: float | None = None
     # Further columns, by heading.
     also: dict[str, float] = {}
+
+    @classmethod
+    def of_rounds(cls, area: str, name: str, values: Sequence[float], unit: str, **more: Any) -> Figure:
+        """A figure from the values of several rounds."""
+        return cls(area, name, median(values), unit, spread=(min(values), max(values)), **more)
 
     @property
     def ratio(self) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 from benchmarks.beside_redis import BARS, BATCHES, BATCHES_SYNCED, NAMED_BATCHES, Case
 from benchmarks.contenders import Redis, Topics
@@ -95,7 +94,7 @@ def _processor_time(session: Session, ours: Topics, batch: int, bar: Bar) -> Fig
     finally:
         load.close()
     spent = [seconds * 1e6 for seconds in contender.cpu_per_record] or [0.0]
-    return Figure(AREA, name, median(spent), "µs per record", bar=bar, spread=(min(spent), max(spent)))
+    return Figure.of_rounds(AREA, name, spent, "µs per record", bar=bar)
 
 
 def _job(server: Topics | Redis, shape: Shape, connections: int, batch: int) -> Job:

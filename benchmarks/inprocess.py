@@ -62,7 +62,7 @@ def _median(
     rates = [records / each.seconds for each in paces]
     of_cpu = number(records / median(each.cpu_seconds for each in paces))
     note = f"{of_cpu} per second of processor time" + (f"; {note}" if note else "")
-    return Figure(AREA, name, median(rates), "records/s", bar=bar, spread=(min(rates), max(rates)), note=note)
+    return Figure.of_rounds(AREA, name, rates, "records/s", bar=bar, note=note)
 
 
 def _reads(session: Session) -> Iterator[Figure]:

@@ -6,7 +6,6 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from statistics import median
 
 import msgspec
 
@@ -96,8 +95,7 @@ def _measure(session: Session, server: Topics, kind: str, config: dict[str, obje
     cpu_s = 0.0
     for number in range(session.sizes.rounds):
         queue = f"jobs-{kind.replace(', ', '-').replace(' ', '-')}-{number}"
-        answer = server.server.request("PUT", f"/v0/topics/{queue}", {"type": "queue", **config})
-        assert answer.status < 300, answer.text
+        server.put(f"/v0/topics/{queue}", {"type": "queue", **config})
         count = session.sizes.local_records // 4
         _fill(server, queue, count)
         before = server.journal()["fsyncs"]
@@ -107,13 +105,12 @@ def _measure(session: Session, server: Topics, kind: str, config: dict[str, obje
         rates.append(count / seconds)
         syncs += server.journal()["fsyncs"] - before
         jobs += count
-    yield Figure(
+    yield Figure.of_rounds(
         AREA,
         f"jobs claimed ({_CLAIM} at a time) and acknowledged, {session.sizes.workers} workers, {kind}",
-        median(rates),
+        rates,
         "jobs/s",
         bar=at_least(20_000),
-        spread=(min(rates), max(rates)),
         note=per_cpu_second(jobs / max(cpu_s, 0.01)),
     )
     if kind != "disk":

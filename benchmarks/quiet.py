@@ -34,8 +34,7 @@ def run(session: Session) -> Iterator[Figure]:
         server = Topics(directory / "topics")
         try:
             server.create(["watched", "source"], "disk")
-            made = server.server.request("PUT", "/v0/routers/copies", {"source": "source", "dest": "copied"})
-            assert made.status < 300, made.text
+            server.put("/v0/routers/copies", {"source": "source", "dest": "copied"})
             yield from _delivery(session, "the only watcher", WatchJob(server.port, "watched", 1))
             routed = WatchJob(server.port, "source", 1, watched="copied")
             yield from _delivery(session, "the only watcher of a router's destination", routed)
@@ -63,14 +62,13 @@ def _append(session: Session, program: Path, directory: Path) -> Figure:
     finally:
         server.close()
     spent, spent_busy = ([seconds * 1e6 for seconds in one.cpu_per_record] for one in (few, many))
-    return Figure(
+    return Figure.of_rounds(
         AREA,
         f"processor time of a single append, {_APPENDS_PER_S} a second, {_CONNECTIONS} connections, disk",
-        median(spent),
+        spent,
         "µs",
         peer="as many as it takes",
         peer_value=median(spent_busy),
-        spread=(min(spent), max(spent)),
         peer_spread=(min(spent_busy), max(spent_busy)),
     )
 

@@ -50,7 +50,7 @@ def _replay(session: Session, shape: Shape, batch: int, bar: Bar | None) -> Figu
             of_cpu.append(count / spent.cpu_seconds)
             shutil.rmtree(copy)
     note = f"{number(median(of_cpu))} per second of processor time"
-    return Figure(AREA, name, median(rates), "records/s", bar=bar, spread=(min(rates), max(rates)), note=note)
+    return Figure.of_rounds(AREA, name, rates, "records/s", bar=bar, note=note)
 
 
 def _write_journal(directory: Path, shape: Shape, count: int, batch: int) -> None:
@@ -87,13 +87,12 @@ def _empty_start(session: Session) -> Figure:
             cpu.append(cpu_seconds(server.pid))
             resident.append(resident_bytes(server.pid) / 2**20)
             server.close()
-    return Figure(
+    return Figure.of_rounds(
         AREA,
         "start of an empty server, until it says ready",
-        median(seconds),
+        seconds,
         "s",
         bar=at_most(0.3),
-        spread=(min(seconds), max(seconds)),
         note=f"{median(cpu):.2f} s of processor time, {median(resident):.0f} MiB resident",
     )
 
@@ -107,12 +106,11 @@ def _help(session: Session) -> Figure:
         subprocess.run([sys.executable, "-m", "topics", "--help"], check=True, stdout=subprocess.DEVNULL)
         seconds.append(time.perf_counter() - started)
     cpu = (cpu_of_children() - spent) / session.sizes.starts
-    return Figure(
+    return Figure.of_rounds(
         AREA,
         "`topics --help`",
-        median(seconds),
+        seconds,
         "s",
         bar=at_most(0.3),
-        spread=(min(seconds), max(seconds)),
         note=f"{cpu:.2f} s of processor time",
     )

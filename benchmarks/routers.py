@@ -42,8 +42,7 @@ def _connect(server: Topics, source: str, destinations: int) -> list[str]:
     server.create([source], "disk")
     for name in names:
         body = {"source": source, "dest": name}
-        answer = server.server.request("PUT", f"/v0/routers/{name}", body)
-        assert answer.status < 300, answer.text
+        server.put(f"/v0/routers/{name}", body)
     return names
 
 
@@ -110,13 +109,12 @@ def _copies(session: Session, server: Topics) -> Figure:
     session.say(f"  copies to {destinations} destinations")
     writes = max(session.sizes.local_records // (_BATCH * 10), 2)
     rates, by_cpu = _forward(session, server, "source", destinations, _BATCH, writes)
-    return Figure(
+    return Figure.of_rounds(
         AREA,
         f"copies, batches of {_BATCH} to {destinations} destinations",
-        median(rates),
+        rates,
         "records/s",
         bar=at_least(500_000),
-        spread=(min(rates), max(rates)),
         note=per_cpu_second(by_cpu),
     )
 
@@ -150,12 +148,11 @@ def _fan(session: Session, server: Topics, directory: Path) -> Iterator[Figure]:
     session.say(f"  single records to {destinations} destinations")
     writes = max(session.sizes.local_records // 200, 2)
     rates, by_cpu = _forward(session, server, "fan", destinations, 1, writes)
-    yield Figure(
+    yield Figure.of_rounds(
         AREA,
         f"copies, single records to {destinations} destinations",
-        median(rates),
+        rates,
         "records/s",
-        spread=(min(rates), max(rates)),
         note=per_cpu_second(by_cpu),
     )
     before = _journal_frames(directory)

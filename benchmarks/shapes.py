@@ -280,15 +280,14 @@ class _Contest:
         also[f"Redis {P50}"], also[f"Redis {P99}"] = (
             median(late[i] for late in peer.late_ms) for i in (0, 1)
         )
-        return Figure(
+        return Figure.of_rounds(
             AREA,
             f"{case.shape}{f', {lane.label}' if len(case.ours) > 1 else ''}",
-            median(lane.rates),
+            lane.rates,
             "requests/s",
             peer=f"Redis {_APPENDFSYNC[case.shape.durability]}",
             peer_value=median(peer.rates),
             cpu_ratio=median(peer.costs) / also[COST] if also[COST] else None,
-            spread=(min(lane.rates), max(lane.rates)),
             peer_spread=(min(peer.rates), max(peer.rates)),
             ratio_of_rounds=_median_ratio(lane.rates, peer.rates),
             also=also,

@@ -34,7 +34,7 @@ _Rates = list[float]
 def _figure(
     name: str, ours: _Rates, bar: Bar | None, label: str | None = None, peer: _Rates | None = None
 ) -> Figure:
-    figure = Figure(AREA, name, median(ours), "records/s", bar=bar, spread=(min(ours), max(ours)))
+    figure = Figure.of_rounds(AREA, name, ours, "records/s", bar=bar)
     if peer is not None:
         figure.peer, figure.peer_value, figure.peer_spread = label, median(peer), (min(peer), max(peer))
     return figure
