@@ -7,14 +7,6 @@ from tests.storage.support import columns
 from topics.storage.columns import Records, join_records
 
 
-def test_sizes_count_data_and_meta() -> None:
-    assert columns(11).sizes().tolist() == [1] * 10 + [2]
-    run = columns(11, full=True)
-    assert run.sizes().tolist() == [1, 3] * 5 + [2]
-    assert run.sizes(9, 11).tolist() == [3, 2]
-    assert run.sizes().dtype == np.int64
-
-
 @pytest.mark.parametrize(("base", "count"), [(1, 12), (95, 12), (998, 950), (5, 1), (5, 0)])
 def test_lengths_that_are_not_kept_follow_from_the_rows(base: int, count: int) -> None:
     run, known = columns(count, base=base), columns(count, base=base).data_lens.tolist()

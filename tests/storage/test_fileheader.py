@@ -1,9 +1,10 @@
 """The header all file formats share."""
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from tests.support.damage import OTHER_FORMAT, in_other_format
-from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat, decode, encode
+from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat, checksum, decode, encode
 
 MAGIC = b"TOPICSXX"
 
@@ -31,3 +32,16 @@ def test_another_version_is_refused_not_called_damaged() -> None:
     with pytest.raises(OtherFormat, match=f"a TOPICSXX file has format {OTHER_FORMAT}, and this version"):
         decode(header, MAGIC)
     assert decode(header[:-1] + b"?", MAGIC) is None, "a format under a bad checksum says nothing"
+
+
+def test_one_buffer_is_plain_xxh3() -> None:
+    assert checksum(b"abc") == xxh3_64_intdigest(b"abc")
+    assert checksum(memoryview(b"abc")) == checksum(bytearray(b"abc")) == checksum(b"abc")
+
+
+def test_buffers_are_chained() -> None:
+    assert checksum() == 0
+    assert checksum(b"abc", b"def") == xxh3_64_intdigest(b"def", xxh3_64_intdigest(b"abc"))
+    assert checksum(b"abc", b"def") != checksum(b"abcdef")
+    assert checksum(b"abc", b"def") != checksum(b"def", b"abc")
+    assert checksum(b"abc", b"") != checksum(b"abc")

@@ -65,26 +65,11 @@ def test_write_goes_on_after_a_short_write(file: File, monkeypatch: pytest.Monke
     assert file.read(100, 1) == b"0123456789"
 
 
-def test_write_raises_what_the_disk_says(tmp_path: Path) -> None:
-    file = File(os.open("/dev/full", os.O_RDWR), "/dev/full")
-    with pytest.raises(OSError, match="No space"):
-        file.write([b"a", b"b"], 0)
-    file.close()
-
-
 def test_read_goes_on_after_a_short_read(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     pread = os.pread
     file.write([b"0123456789"], 0)
     monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 4), at))
     assert file.read(9, 1) == b"123456789"
-
-
-def test_map_outlives_the_file(file: File) -> None:
-    file.write([b"content"], 0)
-    view = file.map()
-    file.close()
-    assert bytes(view) == b"content"
-    assert view.readonly
 
 
 def test_new_directories_are_synced_into_their_parents(tmp_path: Path) -> None:
@@ -100,19 +85,6 @@ def test_a_directory_that_is_there_may_not_be_synced_yet(tmp_path: Path) -> None
     disk = NotedDisk()
     disk.make_dirs(str(tmp_path / "a" / "b"))
     assert disk.notes == [("sync_dir", "a")]
-
-
-def test_shared_page_outlives_its_owner(tmp_path: Path) -> None:
-    path = tmp_path / "page"
-    page = FS.shared_page(str(path), 16)
-    page.view[3:6] = b"abc"
-    page.sync()
-    page.close()
-    assert path.read_bytes() == b"\0\0\0abc" + bytes(10)
-    again = FS.shared_page(str(path), 8)
-    assert again.view[:] == b"\0\0\0abc\0\0"
-    again.close()
-    assert path.stat().st_size == 16
 
 
 # --- the lock -----------------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ import pytest
 
 from tests.storage.support import FS
 from topics import codec
-from topics.codec.frames import FRAME_MAGIC, HEADER, SMALL_RECORDS
+from topics.codec.frames import SMALL_RECORDS
 from topics.storage import frame_stretch
+from topics.storage import journal as journal_module
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.frame import FIELDS, FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, FrameDraft, Kind
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, FrameDraft, Kind, encode_frames
 from topics.storage.frame_stretch import MIN_FRAMES, FrameStretch
 from topics.storage.journal import Journal, file_name
 from topics.storage.journal_reader import Damage, JournalReader
@@ -140,16 +141,6 @@ def test_data_that_looks_like_a_frame(book: Book) -> None:
     assert len(stretches(items)) == 1
 
 
-def test_none_lies_on_both_sides_of_the_border(book: Book) -> None:
-    book.singles()
-    border = book.positions[MANY // 2]
-    items = book.together(border)
-    assert apart(items) == book.alone()
-    below, above = stretches(items)
-    assert below.end == border
-    assert above.position > border
-
-
 @pytest.mark.parametrize("where", [0, 5, 10, 30, 45, 62, HEADER_BYTES + 1, HEADER_BYTES + 12])
 def test_what_is_damaged_ends_a_stretch_and_is_found(book: Book, where: int) -> None:
     book.singles()
@@ -167,9 +158,10 @@ def test_a_frame_that_claims_a_sync_beyond_itself_is_not_believed(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book.singles()
-    encode = FrameDraft.encode
     with monkeypatch.context() as patch:
-        patch.setattr(FrameDraft, "encode", lambda draft, at, _: encode(draft, at + 1, at + 1))
+        patch.setattr(
+            journal_module, "encode_frames", lambda frames, at, _: encode_frames(frames, at + 1, at + 1)
+        )
         book.append()
     book.singles()
     items = book.together(proven=book.journal.position)
@@ -187,9 +179,3 @@ def test_edges_outside_of_the_window_are_refused() -> None:
             codec.frame_parts(window, array("q", edges))
     assert codec.frame_parts(window, array("q", [0, 80, 160])) == (bytes(16), b"")
     assert codec.find_frames(window, 1, 1, 0) == bytes(8)
-
-
-def test_the_layout_of_headers_is_that_of_frames() -> None:
-    assert FRAME_MAGIC == FRAME_MAGIC_BYTES
-    assert HEADER.size == HEADER_BYTES
-    assert HEADER.format == "<4sI" + FIELDS.format.lstrip("<")

@@ -85,18 +85,6 @@ def test_a_disk_without_locks_of_directories(tmp_path: Path, monkeypatch: pytest
 # The directories
 
 
-def test_a_look_that_fails_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Tiers(tmp_path).open(None)
-
-    def fail(path: str) -> os.stat_result:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", fail)
-        assert home.keep()
-    home.release()
-
-
 def broken(failing: str) -> Callable[[str, Path], None]:
     def hook(operation: str, path: Path) -> None:
         if operation == failing:

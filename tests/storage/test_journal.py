@@ -8,7 +8,7 @@ from tests.storage.support import FS, append, in_file, journal_files, new_journa
 from tests.support.damage import in_other_format
 from tests.support.disk import FullDisk, NotedDisk
 from topics.storage.fileheader import FILE_HEADER_BYTES, OtherFormat
-from topics.storage.frame import HEADER_BYTES, Frame, FrameDraft, Kind, decode_header
+from topics.storage.frame import HEADER_BYTES, FrameDraft, Kind, decode_header
 from topics.storage.journal import (
     Journal,
     JournalFile,
@@ -38,31 +38,7 @@ def test_a_frame_says_what_was_synced_before_it(tmp_path: Path) -> None:
     journal.close()
 
 
-@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 100_000])
-def test_payloads_of_any_size_come_back(tmp_path: Path, size: int) -> None:
-    """Small ones travel in the same buffer as their header, which nobody can tell afterwards."""
-    journal = new_journal(tmp_path)
-    append(journal, 1, b"x" * size)
-    append(journal, 2)
-    journal.close()
-    _, items = scan(tmp_path)
-    assert [item.payload.nbytes for item in items if isinstance(item, Frame)] == [size, len(b"payload")]
-
-
 # --- rotation and syncs -------------------------------------------------------------------------------------
-
-
-def test_rotation_goes_on_where_the_last_file_ends(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    append(journal, 1)
-    journal.rotate()
-    assert journal.current_bytes == 0
-    assert append(journal, 2) == FRAME
-    assert [p.name for p in journal_files(tmp_path)] == [file_name(0), file_name(FRAME)]
-    assert journal.files == [JournalFile(0, FRAME), JournalFile(FRAME, 2 * FRAME)]
-    journal.close()
-    _, items = scan(tmp_path)
-    assert [item.position for item in items] == [0, FRAME]
 
 
 def test_the_first_sync_covers_file_and_directory(tmp_path: Path) -> None:
@@ -127,18 +103,6 @@ def test_a_rotation_during_a_sync_waits_for_the_next_one(tmp_path: Path) -> None
     later.run()
     journal.finish_sync(later)
     assert journal.only_current_unsynced
-    journal.close()
-
-
-def test_a_late_ticket_does_not_take_synced_back(tmp_path: Path) -> None:
-    journal = new_journal(tmp_path)
-    append(journal, 1)
-    early = journal.begin_sync()
-    journal.rotate()
-    append(journal, 2)
-    sync(journal)
-    journal.finish_sync(early)
-    assert journal.synced == 2 * FRAME
     journal.close()
 
 

@@ -18,7 +18,6 @@ from topics.storage.columns import Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import (
-    ALIGNMENT,
     DEAD,
     LIVE,
     MAGIC,
@@ -100,15 +99,6 @@ def test_packed_runs_of_several_topics(tmp_path: Path) -> None:
     segment.close()
 
 
-def test_columns_are_aligned(tmp_path: Path) -> None:
-    segment = opened(write(tmp_path, (1, columns(3, full=True), None), (2, columns(5, full=True), None)))
-    for entry in segment.entries:
-        assert entry.flags_at % ALIGNMENT == 0
-        for place in entry.columns.values():
-            assert place.offset % ALIGNMENT == 0
-    segment.close()
-
-
 def test_tags_are_sorted_and_lead_to_their_records(tmp_path: Path) -> None:
     run = columns(7, full=True)  # tag codes 1 2 0 1 2 0 1
     segment = opened(write(tmp_path, (1, run, None)))
@@ -174,19 +164,6 @@ def test_a_wrong_index_does_not_reach_other_columns(tmp_path: Path) -> None:
     segment.close()
 
 
-def test_a_torn_flag_means_live(tmp_path: Path) -> None:
-    """One value means deleted; whatever else a half-done flip or rot leaves there hides nothing."""
-    path = write(tmp_path, (1, columns(2), np.array([1, 1], np.uint8)))
-    segment = opened(path)
-    entry = segment.entries[0]
-    segment.close()
-    flip(path, entry.flags_at)
-    segment = opened(path)
-    segment.verify(entry)
-    assert (segment.flags(entry) == DEAD).tolist() == [False, True]
-    segment.close()
-
-
 # --- damage -------------------------------------------------------------------------------------------------
 
 
@@ -246,18 +223,6 @@ def test_only_the_columns_that_are_named_are_verified(tmp_path: Path) -> None:
         for names in ((), ("ts",)):
             with pytest.raises(SegmentDamaged):
                 segment.verify(entry, names)
-
-
-def test_a_file_cut_short(tmp_path: Path) -> None:
-    path = write(tmp_path, (1, columns(3, full=True), None))
-    data = path.read_bytes()
-    for size in range(len(data)):
-        path.write_bytes(data[:size])
-        with pytest.raises(SegmentDamaged):
-            opened(path)
-    path.write_bytes(data + b"\0")
-    with pytest.raises(SegmentDamaged):
-        opened(path)
 
 
 def with_footer(path: Path, footer: bytes) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from tests.storage.support import FS
 from tests.support.damage import flip
-from tests.support.disk import NotedDisk
 from topics.storage import fileheader
 from topics.storage.filesystem import File
 from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name
@@ -35,13 +34,6 @@ def test_every_byte_is_covered() -> None:
 
 def test_a_length_that_lies_is_damage() -> None:
     assert decode(fileheader.encode(MAGIC, 3, b"body") + b"body") is None
-
-
-def test_the_two_newest_are_kept(tmp_path: Path) -> None:
-    assert list(store(tmp_path).newest_first()) == []
-    write(tmp_path, b"one", b"two", b"three")
-    assert FS.list(str(tmp_path)) == [file_name(2), file_name(3)]
-    assert list(store(tmp_path).newest_first()) == [b"three", b"two"]
 
 
 def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
@@ -108,14 +100,6 @@ def test_one_that_cannot_be_read_at_all_is_missed_too(
     monkeypatch.setattr(File, "read", refuse)
     found.look_over()
     assert found.is_short
-
-
-def test_it_is_durable_before_the_old_one_goes(tmp_path: Path) -> None:
-    write(tmp_path, b"one", b"two")
-    disk = NotedDisk()
-    SnapshotStore(disk, str(tmp_path)).write(b"three")
-    assert [note[0] for note in disk.notes] == ["create", "write", "sync", "rename", "sync_dir", "remove"]
-    assert disk.notes[-1] == ("remove", file_name(1))
 
 
 def test_how_large_the_newest_is(tmp_path: Path) -> None:

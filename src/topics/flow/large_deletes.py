@@ -101,8 +101,7 @@ class Deletions:
         search = Search(topic, wanted)
         try:
             for questions in search.questions():
-                answers = await asyncio.to_thread(answer, engine.store, questions, wanted)
-                search.note(questions, answers)
+                search.note(await asyncio.to_thread(answer, engine.store, questions, wanted))
             if wanted.match is not None and wanted.seqs is None:
                 for _ in search.look_in_memory():
                     await asyncio.sleep(0)

@@ -35,7 +35,7 @@ def searched(lab: Lab, match: TagMatch, limit: int = MAX_SEQ) -> Search:
 
 def asked(lab: Lab, search: Search) -> Search:
     for questions in search.questions():
-        search.note(questions, answer(lab.engine.store, questions, search.wanted))
+        search.note(answer(lab.engine.store, questions, search.wanted))
     return search
 
 

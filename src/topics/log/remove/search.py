@@ -8,6 +8,7 @@ and then. Runs in memory have an index, so they are asked only where it would ha
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -105,26 +106,24 @@ NOTHING = Found(np.empty(0, np.uint32), 0)
 
 
 def look_up(segment: Segment, question: Question, wanted: DeleteQuery) -> Found:
-    run = question.run
-    entry = entry_of(segment, run)
+    """Find the live records of a sealed run that are wanted."""
+    entry = entry_of(segment, question.run)
     try:
-        return _live_among(segment, entry, question, wanted)
+        segment.verify(entry, _LOOKED_AT)
+        if wanted.match is None:
+            indexes = wanted.indexes_in(question.run)
+        else:
+            indexes = _tagged(segment, entry, wanted.match)
+            if wanted.seqs is not None:
+                indexes = np.intersect1d(indexes, wanted.indexes_in(question.run), assume_unique=True)
+        indexes = indexes[(indexes >= question.start) & (indexes < question.stop)]
+        indexes = indexes[segment.flags(entry)[indexes] != DEAD]
+        if question.unflipped:
+            unflipped = np.frombuffer(question.unflipped, np.uint32)
+            indexes = np.setdiff1d(indexes, unflipped, assume_unique=True)
+        return Found(indexes, segment.size_of(entry, indexes)) if len(indexes) else NOTHING
     finally:
         segment.unload(entry)
-
-
-def _live_among(segment: Segment, entry: RunEntry, question: Question, wanted: DeleteQuery) -> Found:
-    segment.verify(entry, _LOOKED_AT)
-    indexes = wanted.indexes_in(question.run) if wanted.seqs is not None else None
-    if wanted.match is not None:
-        tagged = _tagged(segment, entry, wanted.match)
-        indexes = tagged if indexes is None else np.intersect1d(indexes, tagged, assume_unique=True)
-    assert indexes is not None
-    indexes = indexes[(indexes >= question.start) & (indexes < question.stop)]
-    indexes = indexes[segment.flags(entry)[indexes] != DEAD]
-    if question.unflipped:
-        indexes = np.setdiff1d(indexes, np.frombuffer(question.unflipped, np.uint32), assume_unique=True)
-    return Found(indexes, segment.size_of(entry, indexes)) if len(indexes) else NOTHING
 
 
 def _tagged(segment: Segment, entry: RunEntry, match: TagMatch) -> U32:
@@ -139,30 +138,18 @@ def _tagged(segment: Segment, entry: RunEntry, match: TagMatch) -> U32:
     return np.sort(segment.tagged(entry, first + 1, last)) if first < last else np.empty(0, np.uint32)
 
 
-def answer(store: SegmentStore, questions: list[Question], wanted: DeleteQuery) -> list[Found | None]:
-    """Any thread, with handles of its own; None for a damaged file, which is not announced from here."""
-    answers: list[Found | None] = []
+def answer(
+    store: SegmentStore, questions: list[Question], wanted: DeleteQuery
+) -> list[tuple[Question, Found]]:
+    """Look up runs in files, on any thread. The deletion itself announces those that are damaged."""
+    answers: list[tuple[Question, Found]] = []
     # One file at a time, so that a question to very many does not take all descriptors there are.
     for number, of_file in groupby(questions, key=lambda question: question.segment):
-        answers += _answer_from(store, number, [*of_file], wanted)
+        with suppress(SegmentDamaged), store.open_for_flips(number) as segment:
+            for question in of_file:
+                with suppress(SegmentDamaged):
+                    answers.append((question, look_up(segment, question, wanted)))
     return answers
-
-
-def _answer_from(
-    store: SegmentStore, number: int, questions: list[Question], wanted: DeleteQuery
-) -> list[Found | None]:
-    try:
-        with store.open_for_flips(number) as segment:
-            return [_look_up_if_intact(segment, question, wanted) for question in questions]
-    except SegmentDamaged:
-        return [None] * len(questions)
-
-
-def _look_up_if_intact(segment: Segment, question: Question, wanted: DeleteQuery) -> Found | None:
-    try:
-        return look_up(segment, question, wanted)
-    except SegmentDamaged:
-        return None
 
 
 class Search:
@@ -183,10 +170,10 @@ class Search:
                 if self.wanted.is_in_file(run)
             ]
 
-    def note(self, questions: list[Question], answers: list[Found | None]) -> None:
-        for question, found in zip(questions, answers, strict=True):
-            if found is not None:
-                self._answers[question.run] = question, found
+    def note(self, answers: list[tuple[Question, Found]]) -> None:
+        """Keep answers until the deletion is applied."""
+        for question, found in answers:
+            self._answers[question.run] = question, found
 
     def look_in_memory(self) -> Iterator[None]:
         """Do the same for runs in memory that are complete, a few at a time: worth it when many match."""
