@@ -14,7 +14,7 @@ from topics.core import FRESH
 from topics.core.errors import ApiError
 from topics.flow.admission import Admission
 from topics.flow.load_shedder import SHED_FROM_MS, LoadShedder
-from topics.flow.priority_scheduler import GAP, PriorityScheduler
+from topics.flow.priority_scheduler import PriorityScheduler
 from topics.log.topic import Topic
 
 
@@ -100,41 +100,6 @@ def test_a_caller_that_closed_while_waiting_does_not_enter(entrance: Entrance) -
     entrance.client.closed = True
     entrance.scheduler.works[0]()
     assert entrance.client.entered == 0
-
-
-def test_topics_of_high_priority_are_admitted_while_others_are_read(entrance: Entrance) -> None:
-    scheduler = PriorityScheduler(entrance.load_shedder)
-    admission = Admission(entrance.lab.engine, entrance.load_shedder, scheduler, entrance.pulled.append)
-    entrance.lab.put("u", priority=FRESH - GAP)
-    entrance.lab.put("v", priority=FRESH - GAP + 1)
-
-    def passing() -> list[str]:
-        names = ("t", "u", "v", "new")
-        return [name for name in names if not scheduler.outranks(admission.priority_of(name))]
-
-    async def scenario() -> None:
-        assert passing() == ["t", "u", "v", "new"]
-        scheduler.protect(FRESH)
-        assert passing() == ["v"]
-
-    asyncio.run(scenario())
-
-
-def test_the_source_of_a_watched_copy_is_admitted(tmp_path: Path) -> None:
-    lab = RouterLab(tmp_path)
-    lab.route("r", "source", "copies")
-    lab.put("other")
-    scheduler = PriorityScheduler(LoadShedder())
-    admission = Admission(lab.engine, LoadShedder(), scheduler, lab.routers.pull)
-
-    async def scenario() -> None:
-        admission.read("copies")
-        names = ("source", "copies", "other")
-        waits = [scheduler.outranks(admission.priority_of(name)) for name in names]
-        assert waits == [False, False, True]
-
-    asyncio.run(scenario())
-    lab.kill()
 
 
 def test_reads_of_copies_raise_the_priority_of_appends_to_the_source_but_not_of_reads(

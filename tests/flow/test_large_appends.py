@@ -108,16 +108,6 @@ def test_the_pieces_of_a_request_become_consecutive_records_in_a_segment(large: 
     assert large.data("new") == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_repeated_key_gets_the_first_result(large: LargeAppends) -> None:
-    large.run(lambda: large.append("t", 1, 2, key="k"))
-    large.run(lambda: large.append("t", 1, 2, key="k"))
-    large.lab.restart()
-    large.run(lambda: large.append("t", 1, 2, key="k"))
-    assert large.seqs() == [(1, 2)] * 3
-    assert [each.deduped for each in large.appended] == [False, True, True]
-    assert large.data("t") == [1, 2]
-
-
 def test_a_key_that_is_repeated_during_the_import_waits_for_its_result(
     large: LargeAppends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,16 +121,6 @@ def test_a_key_that_is_repeated_during_the_import_waits_for_its_result(
     repeated = found.append
     large.run(lambda: large.append("t", 1, 2, key="k"))
     assert [(each.first_seq, each.count, each.deduped) for each in found] == [(1, 2, True)]
-
-
-def test_a_full_topic_refuses_all_records(large: LargeAppends) -> None:
-    large.lab.put("t", cap_records=3, discard="reject")
-    large.lab.write("t", 1, 2)
-    large.run(lambda: large.append("t", 3, 4, key="k"))
-    assert (large.refused, large.data("t"), large.lab.segment_files()) == (["topic_full"], [1, 2], [])
-    large.lab.delete("t", before=3)
-    large.run(lambda: large.append("t", 3, 4, key="k"))
-    assert large.seqs() == [(3, 4)]
 
 
 def test_a_refused_import_leaves_neither_records_nor_files_nor_its_key(

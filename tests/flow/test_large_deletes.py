@@ -149,26 +149,3 @@ def test_seqs_with_a_tag_take_no_other_record_of_that_tag_along(
         assert lab.seqs("t") == [seq for seq in range(1, 53) if seq not in named]
 
     driven(lab, scenario)
-
-
-def test_postings_that_are_still_to_be_forgotten_bring_nothing_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There may be as many tags as records, so they leave the index in turns, behind the deletion."""
-    monkeypatch.setattr(deleting, "MANY_MATCHES", 1)
-    lab = Lab(tmp_path, hot_bytes=1 << 20)
-
-    async def scenario(deletions: Deletions) -> None:
-        answer = deleted(deletions, lab, "k*")
-        assert await answer == 40
-        assert await deleted(deletions, lab, "k*") == 0
-        assert lab.seqs("t") == []
-        future = asyncio.get_running_loop().create_future()
-        records = [{"data": n, "tag": "k0"} for n in range(3)]
-        body = json.dumps({"records": records}).encode()
-        append(lab.engine, "t", body, future.set_result, future.set_exception)
-        await future
-        await asyncio.gather(*deletions._tasks)
-        assert await deleted(deletions, lab, "k0") == 3
-
-    driven(lab, scenario)

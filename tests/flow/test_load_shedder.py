@@ -83,19 +83,6 @@ def test_the_longest_lag_is_kept_and_a_stall_counts_as_no_more_than_its_bound() 
     assert load_shedder.longest_lag_s == 2 * ONE_STALL_MS / 1000
 
 
-@pytest.mark.parametrize(
-    ("cpu_share", "queue_share", "level"),
-    [(0.8, 0.1, Level.CALM), (0.95, 0.0, Level.MERGE), (0.0, 0.3, Level.WIDEN), (0.95, 0.6, Level.DEFER)],
-)
-def test_a_busy_processor_and_a_long_queue_count_too(
-    cpu_share: float, queue_share: float, level: Level
-) -> None:
-    load_shedder = under(0.0, cpu_share, queue_share)
-    assert load_shedder.level == level
-    # They slow down what can wait; nobody is refused for them.
-    load_shedder.check(-1000)
-
-
 def test_the_loop_is_measured() -> None:
     async def scenario() -> LoadShedder:
         load_shedder = LoadShedder(lambda: 0.5)

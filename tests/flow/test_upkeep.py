@@ -13,7 +13,6 @@ import pytest
 from tests.flow.sealed import readable
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
-from tests.support.appending import Appended, ByHand
 from topics.core.errors import InvariantViolated, WritesOff
 from topics.flow import upkeep
 from topics.flow.checkpoints import Checkpoints, ColdTier
@@ -68,21 +67,6 @@ def test_segments_appear_move_to_the_cold_tier_and_go(small: ServerProcess, tmp_
     assert answer["deleted"] == 40
     eventually(lambda: len(segments(cold)) + len(segments(hot)) <= 3, 20)
     assert read_all(small, "t") == everything[40:]
-
-
-def test_deletes_in_sealed_segments_survive_a_kill(small: ServerProcess, tmp_path: Path) -> None:
-    fill(small, "t", 3)
-    eventually(lambda: bool(segments(tmp_path / "data" / "segments")), 20)
-    assert small.post("/v0/topics/t/delete", {"match": "k3"})["deleted"] == 3
-    kept = read_all(small, "t")
-    assert all(data != 3 for _, data in kept)
-    for _ in range(2):
-        small.kill()
-        small.start()
-        assert read_all(small, "t") == kept
-        fill(small, "other", 2)
-        time.sleep(1.2)  # long enough for checkpoints, after which flags are flipped in place
-    assert small.get("/v0/topics/t")["count"] == 27
 
 
 def test_stopping_waits_for_the_pass_that_is_under_way_and_for_no_other(tmp_path: Path) -> None:
@@ -195,49 +179,6 @@ def test_the_space_of_a_large_job_comes_back_without_a_restart(
     assert lab.seqs("t") == before
 
 
-def test_the_journal_is_written_ahead_where_there_are_many_small_syncs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "MANY_SYNCS", 5)
-    monkeypatch.setattr("topics.log.engine.ROTATE_BYTES", 1 << 20)
-    lab = Lab(tmp_path)
-
-    async def turns() -> None:
-        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
-        keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
-        syncs, journal = lab.engine.counters.syncs_us, lab.engine.journal
-        await keeper._turn()
-        assert not journal.is_ahead  # nobody waits for syncs
-        monkeypatch.setattr(upkeep, "SMALL_SYNC_BYTES", 1)
-        for _ in range(5):
-            syncs.observe(1)
-        lab.write("t", "x" * 100)
-        await keeper._turn()
-        assert not journal.is_ahead  # they are large
-        monkeypatch.undo()
-        monkeypatch.setattr(upkeep, "MANY_SYNCS", 5)
-        monkeypatch.setattr("topics.log.engine.ROTATE_BYTES", 1 << 20)
-        for _ in range(5):
-            syncs.observe(1)
-        await keeper._turn()
-        assert journal.is_ahead
-        assert lab.engine.ahead.size == 0
-        for _ in range(5):
-            syncs.observe(1)
-        await keeper._turn()
-        assert lab.engine.ahead.size == 1 << 20  # the next one
-        commit.close()
-
-    asyncio.run(turns())
-    lab.write("t", 1)
-    before = lab.seqs("t")
-    lab.restart()
-    assert lab.seqs("t") == before
-    lab.restart(clean=True)
-    assert lab.seqs("t") == before
-    assert sum(path.stat().st_size for path in lab.journal_files()) < 10_000
-
-
 Result = TypeVar("Result")
 
 
@@ -265,43 +206,6 @@ def test_a_log_that_has_failed_is_left_alone(tmp_path: Path, monkeypatch: pytest
     assert lab.engine.store.unsealed.bytes == 0, "it would be worth the while to let go of the journal"
     driven(lab, lambda keeper: keeper._turn())
     assert journal.synced == before
-    lab.kill()
-
-
-def test_a_log_that_fails_during_a_checkpoint_gets_no_snapshot(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
-    lab.write_each("t", 8)
-    before = lab.snapshot_files()
-    lab.engine.queue.give_up(OSError(5, "no"))
-    driven(lab, lambda keeper: keeper.checkpoints.run())
-    assert lab.snapshot_files() == before
-    lab.kill()
-
-
-def test_appends_are_committed_after_a_pause_in_which_all_others_were_refused(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
-    lab.put("t")
-    refused: list[str] = []
-
-    async def main() -> Appended:
-        loop = asyncio.get_running_loop()
-        commit = CommitLoop(lab.engine, loop)
-        await commit.pause()
-        lab.engine.append(ByHand("t", b"{}", pytest.fail, lambda error: refused.append(error.code)))
-        await asyncio.sleep(0.01)
-        lab.engine.queue.assign_pending()
-        commit.resume()
-        await asyncio.sleep(0.01)
-        appended: asyncio.Future[Appended] = loop.create_future()
-        body = b'{"records":[{"data":1}]}'
-        lab.engine.append(ByHand("t", body, appended.set_result, appended.set_exception))
-        try:
-            return await asyncio.wait_for(appended, 5)
-        finally:
-            commit.close()
-
-    assert asyncio.run(main()).first_seq == 1
-    assert refused == ["invalid_request"]
     lab.kill()
 
 

@@ -15,7 +15,6 @@ from topics import codec
 from topics.core.settings import MAX_META_BYTES, MAX_META_KEYS
 from topics.flow.queues import dead_letters
 from topics.log.read.render import Shape
-from topics.storage.frame import Kind
 
 
 @pytest.fixture
@@ -141,15 +140,6 @@ def test_a_failed_commit_leaves_the_job_in_the_queue(lab: QueueLab) -> None:
         assert lab.queue().table.overdue == [1, 2]
         assert not lab.queue().table.moving
     assert lab.seqs("dead") == []
-
-
-def test_the_copy_and_the_deletion_are_one_frame(lab: QueueLab) -> None:
-    lab.put("dead", type="log")
-    lab.write("q", 1)
-    let_expire(lab)
-    before = len(lab.frames())
-    lab.claim()
-    assert [frame.kind for frame in lab.frames()[before:]] == [Kind.GROUP]
 
 
 @pytest.mark.parametrize(("queue", "dead"), [("disk", "fsync"), ("fsync", "disk"), ("disk", "disk")])

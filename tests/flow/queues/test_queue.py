@@ -120,38 +120,6 @@ def test_no_more_live_jobs_are_found_than_were_asked_for(lab: QueueLab) -> None:
     assert live_from(lab.topic("q"), 1, 2) == [1, 3]
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("checkpoint", ["none", "before", "after"])
-def test_durable_leases_hold_across_a_restart(lab: QueueLab, clean: bool, checkpoint: str) -> None:
-    lab.put("q", leases_durable=True)
-    fill(lab, 7)
-    if checkpoint == "before":
-        lab.claim(1)
-        lab.checkpoint()
-        lab.nack(1)
-    token = int(lab.claim(5)[0]["lease_id"][6:], 16)
-    lab.ack(2)
-    lab.nack(3)
-    lab.nack(4, delay_ms=5000)
-    lab.extend(5, lease_ms=2000)
-    if checkpoint == "after":
-        lab.checkpoint()
-    counters = lab.counters()
-    lab.restart(clean=clean)
-    lab.restart(clean=clean)
-    assert lab.counters() == counters == (3, 2, 0)
-    assert [(job["$seq"], job["deliveries"]) for job in lab.claim(1)] == [(3, 2)]
-    assert lab.queue().table.deliveries[1] == (2 if checkpoint == "before" else 1)
-    lab.clock.advance(LEASE_MS)
-    assert lab.ack(1, token=token) == (1, [])
-    lab.clock.advance(1)
-    assert [(j["$seq"], j["deliveries"]) for j in lab.claim(9)] == [(3, 3), (6, 1), (7, 1)]
-    lab.clock.advance(1000)
-    assert [(j["$seq"], j["deliveries"]) for j in lab.claim(1)] == [(5, 2)]
-    lab.clock.advance(3000)
-    assert (4, 2) in [(j["$seq"], j["deliveries"]) for j in lab.claim(9)]
-
-
 def test_a_durable_claim_that_cannot_be_committed_gives_its_jobs_back(lab: QueueLab) -> None:
     lab.put("q", leases_durable=True)
     fill(lab, 2)

@@ -155,19 +155,6 @@ def test_under_pressure_copies_wait(setup: Setup) -> None:
     assert setup.head() == 1
 
 
-def test_a_restarted_server_goes_on_by_itself(setup: Setup) -> None:
-    setup.lab.write("a", 1)
-    setup.lab.kill()
-    engine_before = setup.lab.engine
-    setup.lab.open()
-    assert setup.lab.engine is not engine_before
-    RouterPass(setup.lab.routers, setup.loop, setup.load_shedder, setup.brake)  # type: ignore[arg-type]
-    setup.lab.routers.owing.clear()
-    setup.lab.routers.note_all_owing()
-    setup.loop.advance(0)
-    assert setup.head() == 1
-
-
 def test_a_checkpoint_never_misses_what_a_reader_wrote_while_it_waited(tmp_path: Path) -> None:
     """Copies into a synced destination are frames that wait for a sync, and may come behind the barrier."""
     lab = RouterLab(tmp_path)

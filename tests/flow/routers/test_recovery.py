@@ -34,20 +34,6 @@ def test_copies_of_ephemeral_records_are_kept(lab: RouterLab, checkpoints: int) 
 # --- damage -------------------------------------------------------------------------------------------
 
 
-def test_rot_in_a_step_is_announced(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write("a", 1, 2)
-    lab.records("b")
-    lab.write("a", 3)
-    lab.records("b")
-    lab.kill()
-    first, _ = (frame for frame in lab.frames() if frame.kind == Kind.ROUTE)
-    flip(first.path, first.payload_at + 2)
-    lab.open()
-    assert lab.gaps("b") == [(1, 2, "cap")]
-    assert [(r["$seq"], r["data"]) for r in lab.records("b")] == [(3, 3)]
-
-
 def test_rot_in_the_last_step_of_several_destinations_never_leads_to_a_seq_given_out_twice(
     lab: RouterLab,
 ) -> None:
@@ -81,21 +67,6 @@ def test_rot_in_the_source_takes_only_what_cannot_be_had(lab: RouterLab) -> None
     assert lab.topic("b").head == 3
     assert lab.gaps("b")[0][2] == "cap"
     assert lab.data("b")[-1] == 3
-
-
-def test_a_damaged_snapshot_falls_back_to_the_one_before(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    for number in range(3):
-        lab.write("a", number, -number)
-        lab.records("b")
-        lab.checkpoint()
-    lab.delete("a", before=4)
-    lab.checkpoint()
-    state = lab.everything()
-    lab.kill()
-    flip(lab.snapshot_files()[-1], 100)
-    lab.open()
-    assert lab.everything() == state
 
 
 def test_a_destination_whose_creation_is_damaged_keeps_its_copies(lab: RouterLab) -> None:
@@ -167,25 +138,6 @@ def test_copies_of_some_records_are_made_again_from_those(lab: RouterLab, checkp
     assert lab.engine.totals.damage == 0
 
 
-def test_copies_that_a_segment_has_are_not_brought_back_beside_it(lab: RouterLab) -> None:
-    """A record elsewhere, in no segment yet, has the journal read from before they were made."""
-    lab.pulls = False
-    lab.write("elsewhere", 1)
-    lab.route("r", "a", "b")
-    for first in (1, 5):
-        lab.write("a", *range(first, first + 4))
-        lab.background()
-    lab.write("a", 9)
-    lab.background()
-    lab.checkpoint()
-    topic = lab.topic("b")
-    assert [run.sealed is not None for run in topic.runs] == [True, True, False]
-    before = lab.state("b")
-    lab.restart()
-    assert lab.state("b") == before
-    assert [run.base for run in lab.topic("b").runs] == [1, 5, 9]
-
-
 Loss = Callable[[RouterLab], object]
 
 
@@ -200,20 +152,6 @@ LOSSES: dict[str, Loss] = {
     "router changed": lambda lab: lab.route("r", "a", "b", preserve_tag=False, match="y", exactly_once=True),
     "a new instance": lambda lab: (lab.unroute("r"), lab.drop("a"), lab.write("a", 1)),
 }
-
-
-def seal_and_forget(lab: RouterLab, *sources: str) -> None:
-    """Fill the sources' runs so that they are sealed, empty them, and let go of every file that can go."""
-    lab.engine.journal.rotate()
-    for source in sources:
-        lab.write_each(source, 8)
-    lab.background()
-    for _ in range(3):
-        lab.checkpoint()
-    for source in sources:
-        lab.delete(source, before=1000)
-    lab.checkpoint()
-    lab.checkpoint()
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
@@ -269,20 +207,3 @@ def test_an_unsealed_copy_holds_the_frames_of_a_sealed_source(tmp_path: Path) ->
     lab.checkpoint()
     survives(lab)
     assert lab.data("b") == ["copied"]
-
-
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_a_copy_of_a_copy_holds_the_first_original(lab: RouterLab, restarts: int) -> None:
-    lab.route("ab", "a", "b")
-    lab.route("bc", "b", "c", match="wanted")
-    lab.write("a", {"data": "copied twice", "tag": "wanted"})
-    assert lab.data("b") == ["copied twice"]
-    lab.engine.journal.rotate()
-    assert lab.data("c") == ["copied twice"]
-    lab.checkpoint()
-    for _ in range(restarts):
-        lab.restart()
-    seal_and_forget(lab, "a", "b")
-    assert lab.topic("c").runs[0].sealed is None
-    survives(lab)
-    assert lab.data("c") == ["copied twice"]

@@ -16,7 +16,7 @@ from tests.support.appending import append
 from topics.core.config import FORGOTTEN_MS, FRESH
 from topics.core.errors import ApiError
 from topics.flow.routers.definitions import RouterOptions
-from topics.flow.routers.registry import STEP_COPIES, STEP_ROWS_MIN, in_portions, step_rows
+from topics.flow.routers.registry import STEP_COPIES, in_portions, step_rows
 from topics.log import Amount, begin_import
 
 
@@ -33,13 +33,6 @@ def test_every_router_is_in_one_portion_and_portions_are_no_more_than_records(
     moved = largest * min(records, step_rows(largest))
     # As large as a step may be, unless one more portion would be one more than there are records.
     assert moved <= 2 * STEP_COPIES or len(portions) == records or largest == 1
-
-
-@pytest.mark.parametrize(
-    ("routers", "rows"), [(1, 5000), (100, 50), (300, STEP_ROWS_MIN), (1000, STEP_ROWS_MIN)]
-)
-def test_few_routers_take_more_records_at_a_time(routers: int, rows: int) -> None:
-    assert step_rows(routers) == rows
 
 
 def test_one_that_is_behind_comes_up_to_the_next_and_they_go_on_together(lab: RouterLab) -> None:
@@ -115,19 +108,6 @@ def test_a_destination_of_a_large_commit_gets_its_copies_behind_it(lab: RouterLa
     lab.routers.note_all_owing()
     lab.routers.forward(lambda: False)
     assert [row["data"] for row in rows_of(lab.diff("held"))] == [1, 2]
-
-
-def test_nothing_is_copied_where_half_of_the_reserve_is_used_up(lab: RouterLab) -> None:
-    lab.pulls = False
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.engine.queue.note_full()
-    assert not lab.engine.queue.may_forward
-    assert not lab.routers.step(lab.topic("a"))
-    assert lab.topic("b").assigned == 0
-    lab.engine.resume_writes()
-    lab.background()
-    assert lab.data("b") == [1]
 
 
 def read(lab: RouterLab, name: str) -> set[str]:

@@ -19,28 +19,6 @@ from topics.storage import Records
 from topics.storage.frame import Kind
 
 
-def test_one_step_moves_all_destinations_with_one_frame(lab: RouterLab) -> None:
-    for number in range(20):
-        lab.route(f"r{number}", "a", f"b{number}", match="x" if number == 7 else None)
-    frames = lab.engine.counters.frames
-    before = len(lab.frames())
-    lab.write("a", {"data": 1}, {"data": 2})
-    lab.background()
-    new = [frame.kind for frame in lab.frames()[before:]]
-    assert new == [Kind.APPEND, Kind.ROUTE]
-    assert lab.engine.counters.frames == frames + 2
-    assert lab.data("b3") == [1, 2]
-    assert lab.data("b7") == []
-
-
-def test_a_step_does_not_repeat_the_records(lab: RouterLab) -> None:
-    lab.route("r", "a", "b")
-    lab.write("a", "x" * 10_000)
-    before = lab.engine.journal.position
-    lab.records("b")
-    assert lab.engine.journal.position - before < 300
-
-
 def last_step(lab: RouterLab) -> Step:
     frame = next(frame for frame in reversed(lab.frames()) if frame.kind == Kind.ROUTE)
     return decode_step(frame.path.read_bytes()[frame.payload_at : frame.end])
@@ -65,17 +43,6 @@ def test_records_that_the_journal_will_not_have_are_in_the_step_once_and_only_if
         lab.restart()
 
 
-@pytest.mark.parametrize(("dests", "first_seq"), [("b", 1), ("bc", 0)])
-def test_the_header_of_a_step_names_its_only_destination(lab: RouterLab, dests: str, first_seq: int) -> None:
-    """Should the rest rot, what it held is known to be lost there, and nowhere else."""
-    for dest in dests:
-        lab.route(f"r{dest}", "a", dest)
-    lab.write("a", 1)
-    lab.background()
-    (step,) = (frame for frame in lab.frames() if frame.kind == Kind.ROUTE)
-    assert step.first_seq == first_seq
-
-
 @pytest.mark.parametrize("names", ["pqr", "rqp", "qpr"])
 def test_routers_that_move_together_each_leave_their_own_mark_or_none(lab: RouterLab, names: str) -> None:
     """Whoever was served before: copies are shared only among those that want the same."""
@@ -88,22 +55,6 @@ def test_routers_that_move_together_each_leave_their_own_mark_or_none(lab: Route
         for name in names
     }
     assert marks == {"p": [None, None], "q": ["q", "q"], "r": ["r", "r"]}
-
-
-def test_a_cap_that_passes_a_hole_takes_it_to_the_front(lab: RouterLab) -> None:
-    lab.put("a", cap_records=1)
-    lab.put("b", cap_records=2)
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.records("b")
-    lab.write_each("a", 3)
-    lab.records("b")
-    lab.write("b", "x")
-    lab.write("b", "y")
-    assert lab.lines("b") == (6, 5, 5)
-    state = lab.everything()
-    lab.restart()
-    assert lab.everything() == state
 
 
 # --- by itself ----------------------------------------------------------------------------------------------
@@ -139,37 +90,6 @@ def test_later_records_wait_behind_one_that_is_too_large_for_now(lab: RouterLab)
     assert lab.data("b") == ["y" * 58, "z"]
 
 
-def test_the_background_pass_goes_on_when_there_is_room(lab: RouterLab) -> None:
-    lab.put("b", discard="reject", cap_records=1)
-    lab.route("r", "a", "b")
-    lab.write("a", 1, 2)
-    lab.background()
-    assert lab.topic("b").head == 1
-    assert lab.routers.stuck
-    lab.delete("b", before=2)
-    lab.background()
-    assert lab.topic("b").head == 2
-    assert not lab.routers.stuck
-
-
-def test_time_makes_room_as_well(lab: RouterLab) -> None:
-    lab.put("b", discard="reject", cap_records=1, ttl_ms=1000)
-    lab.route("r", "a", "b")
-    lab.write("a", 1, 2)
-    assert lab.data("b") == [1]
-    lab.clock.advance(1001)
-    assert lab.data("b") == [2]
-
-
-def test_one_blocked_router_does_not_hold_up_the_others(lab: RouterLab) -> None:
-    lab.put("b", discard="reject", cap_records=1)
-    lab.route("blocked", "a", "b")
-    lab.route("free", "a", "c")
-    lab.write_each("a", 20)
-    lab.background()
-    assert (lab.topic("b").head, lab.topic("c").head) == (1, 20)
-
-
 def test_the_byte_quota_of_the_server_holds_for_copies(tmp_path: Path) -> None:
     lab = RouterLab(tmp_path, max_total_bytes=10)
     lab.route("r", "a", "b")
@@ -178,18 +98,6 @@ def test_the_byte_quota_of_the_server_holds_for_copies(tmp_path: Path) -> None:
     lab.delete("a", before=2)
     assert lab.data("b") == ["bb"]
     assert lab.engine.totals.bytes <= 10
-
-
-def test_time_at_the_destination_counts_from_the_copy(lab: RouterLab) -> None:
-    lab.put("b", ttl_ms=1000)
-    lab.route("r", "a", "b")
-    lab.write("a", 1)
-    lab.clock.advance(900)
-    assert lab.data("b") == [1]
-    lab.clock.advance(1000)
-    assert lab.data("b") == [1]
-    lab.clock.advance(1)
-    assert lab.data("b") == []
 
 
 # --- by itself ----------------------------------------------------------------------------------------------

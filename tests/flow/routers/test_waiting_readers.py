@@ -107,16 +107,3 @@ def test_a_full_destination_is_nothing_to_readers_of_another(waiting: Waiting) -
     for _ in range(20):
         waiting.step()
     assert waiting.found == [17]
-
-
-@pytest.mark.parametrize("gone", ["router", "a", "b"])
-def test_nobody_waits_for_what_is_gone(waiting: Waiting, gone: str) -> None:
-    waiting.lab.write("a", *range(12))
-    assert waiting.come()
-    if gone == "router":
-        waiting.lab.unroute("r")
-    else:
-        waiting.lab.drop(gone)
-    waiting.routers.readers.release_served()
-    # Before a router goes, it does what it owes.
-    assert waiting.found == [12 if gone == "router" else 0]

@@ -27,18 +27,6 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> StageLab:
 # --- what a commit does -----------------------------------------------------------------------------------
 
 
-def test_nothing_is_visible_before_the_commit_and_everything_after_it(lab: StageLab) -> None:
-    lab.write("a", "before")
-    lab.part("0", {"topic": ["a", "b", "a"], "data": ["1", "2", "3"]})
-    lab.part("1", {"data": ["4", "5"]}, {"data": ["6"]}, topic="b")
-    assert lab.data("a") == ["before"]
-    assert lab.engine.find("b") is None
-    assert lab.commit_stage("0", "1") == ({"a": (2, 3, 2), "b": (1, 4, 4)}, False)
-    assert lab.data("a") == ["before", 1, 3]
-    assert lab.data("b") == [2, 4, 5, 6]
-    assert lab.spooled() == []
-
-
 def test_a_commit_without_room_for_all_its_topics_creates_none(tmp_path: Path) -> None:
     lab = StageLab(tmp_path, max_topics=3)
     lab.write("a", "before")

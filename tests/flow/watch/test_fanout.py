@@ -10,7 +10,6 @@ import pytest
 
 from tests.flow.watched import Scenario, Watched
 from tests.support.appending import append
-from topics.flow.load_shedder import LAG_MS, Level
 from topics.flow.watch import delivery
 from topics.flow.watch import fanout as fanout_module
 from topics.flow.watch.delivery import WatchOptions
@@ -83,22 +82,6 @@ def test_under_pressure_low_priorities_wait_but_not_for_ever(
     play(scenario)
 
 
-def test_leaving_leaves_nothing_behind(play: Callable[[Scenario], None]) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("t", 1)
-        topic = w.lab.topic("t")
-        subscriptions = [w.watch()[1] for _ in range(3)]
-        assert len(topic.listeners) == 1
-        for subscription in subscriptions:
-            w.fanout.detach(subscription)
-            w.fanout.detach(subscription)
-        await w.settle()
-        assert not topic.listeners
-        assert not w.fanout.topics
-
-    play(scenario)
-
-
 def test_a_failing_read_does_not_stop_the_others(
     play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,51 +101,6 @@ def test_a_failing_read_does_not_stop_the_others(
         await w.settle()
         assert listener.heard() == [("record", [1]), ("caught-up", 1)]
         assert "the disk is on fire" in caplog.text
-
-    play(scenario)
-
-
-def test_under_pressure_turns_come_later(
-    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(w: Watched) -> None:
-        monkeypatch.setattr(fanout_module, "MERGE_S", 3600.0)
-        w.lab.put("t")
-        listener, _ = w.watch()
-        await w.settle()
-        listener.heard()
-        for lag_ms, told in ((LAG_MS[Level.MERGE] - 1, True), (LAG_MS[Level.MERGE], False)):
-            w.load_shedder.lag_ms = lag_ms
-            w.lab.write("t", 1)
-            await w.settle()
-            assert bool(listener.heard()) is told
-
-    play(scenario)
-
-
-def test_a_sync_is_asked_for_only_where_there_is_something_to_wait_for(
-    play: Callable[[Scenario], None],
-) -> None:
-    async def scenario(w: Watched) -> None:
-        w.lab.write("other", 0)
-        w.lab.write("t", 1)
-        w.lab.engine.queue.sync_journal()
-        head = fanout_module.SyncedHead(w.lab.engine, w.lab.topic("t"))
-        woken: list[int] = []
-
-        def wake() -> None:
-            woken.append(head.seq(wake))
-
-        assert head.seq(wake) == 1
-        # Others have written since, to another topic.
-        w.lab.write("other", 1)
-        assert head.seq(wake) == 1
-        assert w.lab.engine.queue.depth == 0
-        w.lab.write("t", 2)
-        assert head.seq(wake) == head.seq(wake) == 1
-        assert w.lab.engine.queue.depth == 1
-        w.lab.engine.queue.sync_now()
-        assert woken == [2]
 
     play(scenario)
 
