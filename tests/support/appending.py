@@ -54,12 +54,14 @@ class ByHand(Append):
         self._fail = fail
         self._may_configure = may_configure
 
-    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
-        is_created = op.created_by is self
-        self._done(Appended(op.topic, first_seq, count, is_created, False, op.wal_ms, op.fsync_ms))
-
-    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
-        self._done(Appended(topic, first_seq, count, deduped=True))
+    def committed(
+        self, topic: Topic, first_seq: int, count: int, with_seqs: bool, op: AppendOp | None
+    ) -> None:
+        if op is None:
+            self._done(Appended(topic, first_seq, count, deduped=True))
+        else:
+            is_created = op.created_by is self
+            self._done(Appended(topic, first_seq, count, is_created, False, op.wal_ms, op.fsync_ms))
 
     def fail(self, error: ApiError) -> None:
         self._fail(error)

@@ -109,7 +109,8 @@ class _LargeRequest:
         assert part is not None
         if not self.done.done():
             self.done.set_result(None)
-            self._judgement.request.done(part, part.first_seq, part.count, self._with_seqs)
+            request = self._judgement.request
+            request.committed(part.topic, part.first_seq, part.count, self._with_seqs, part)
 
     def refuse(self, error: ApiError) -> None:
         if not self.done.done():

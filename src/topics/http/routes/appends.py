@@ -33,21 +33,17 @@ class HttpAppend(Append):
         self.unknown_fields = exchange.unknown_fields
         self.exchange = exchange
 
-    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
+    def committed(
+        self, topic: Topic, first_seq: int, count: int, with_seqs: bool, op: AppendOp | None
+    ) -> None:
         exchange = self.exchange
         if with_seqs and _QUERY in exchange.target:
             with_seqs = exchange.query_flag("return_seqs", True)
-        created = op.created_by is self
+        created = op is not None and op.created_by is self
         answer = append_answer(
-            op.topic, first_seq, count, exchange.started, op, with_seqs=with_seqs, created=created
+            topic, first_seq, count, exchange.started, op, with_seqs=with_seqs, created=created
         )
         exchange.reply(answer, 201 if created else 200)
-
-    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
-        exchange = self.exchange
-        if with_seqs and _QUERY in exchange.target:
-            with_seqs = exchange.query_flag("return_seqs", True)
-        exchange.reply(append_answer(topic, first_seq, count, exchange.started, None, with_seqs=with_seqs))
 
     def fail(self, error: ApiError) -> None:
         self.exchange.fail(error)
@@ -106,7 +102,7 @@ def append_answer(
     op: AppendOp | None,
     *,
     with_seqs: bool,
-    created: bool = False,
+    created: bool,
 ) -> bytes:
     """The answer to an append, committed by `op`; None if the append repeats an earlier one.
 

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from topics.core import FIELDS, ApiError, OutcomeUnknown, UnknownFields, invalid
 from topics.flow.large_appends import append_large, is_large
@@ -44,35 +43,15 @@ async def append(service: Service, exchange: Exchange) -> None:
     await BulkAppend(service, exchange, key).run(batches)
 
 
-@dataclass(slots=True, frozen=True)
-class Committed:
-    """The result of one record batch."""
-
-    topic: Topic
-    first_seq: int
-    count: int
-    created: bool = False
-    deduped: bool = False
-    wal_ms: float = 0.0
-    fsync_ms: float = 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        last_seq = self.first_seq + self.count - 1
-        return {
-            "first_seq": self.first_seq,
-            "last_seq": last_seq,
-            "count": self.count,
-            "deduped": self.deduped,
-        }
-
-
 _NOTHING = {"first_seq": None, "last_seq": None, "count": 0, "deduped": False}
+# The topic, the first seq, the number of records, and what committed them: None for a repeated batch.
+Result: TypeAlias = tuple[Topic, int, int, AppendOp | None]
 
 
 class BatchAppend(Append):
     """The append of one record batch."""
 
-    __slots__ = ("_result",)
+    __slots__ = ("result",)
 
     def __init__(
         self,
@@ -81,26 +60,20 @@ class BatchAppend(Append):
         key: bytes | None,
         create: bool | None,
         unknown_fields: UnknownFields | None,
-        result: "asyncio.Future[Committed]",
     ) -> None:
         super().__init__(name, write=write, key=key, create=create, unknown_fields=unknown_fields)
-        self._result = result
+        # Whoever waits for it may be cancelled, because the server stops.
+        self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
-    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
-        fsync_ms = op.fsync_ms if op.topic.config.durable else 0.0
-        self._settle(Committed(op.topic, first_seq, count, op.created_by is self, False, op.wal_ms, fsync_ms))
-
-    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
-        self._settle(Committed(topic, first_seq, count, deduped=True))
-
-    def _settle(self, committed: Committed) -> None:
-        # The one who waits may have been cancelled meanwhile, because the server stops.
-        if not self._result.done():
-            self._result.set_result(committed)
+    def committed(
+        self, topic: Topic, first_seq: int, count: int, with_seqs: bool, op: AppendOp | None
+    ) -> None:
+        if not self.result.done():
+            self.result.set_result((topic, first_seq, count, op))
 
     def fail(self, error: ApiError) -> None:
-        if not self._result.done():
-            self._result.set_exception(error)
+        if not self.result.done():
+            self.result.set_exception(error)
 
 
 class BulkAppend:
@@ -111,8 +84,8 @@ class BulkAppend:
         self._exchange = exchange
         self._key = key
         self._create = create_flag(exchange)
-        # Batches on their way to disk, and their results.
-        self._submitted: list[tuple[int, asyncio.Future[Committed]]] = []
+        # Batches on their way to disk.
+        self._submitted: list[tuple[int, BatchAppend]] = []
         self._results: list[dict[str, Any]] = []
         self._created = False
         self._head_seq = self._epoch = 0
@@ -130,9 +103,9 @@ class BulkAppend:
             # Encoding is work for the processor: others get their turn between two batches.
             await asyncio.sleep(0)
         self._results = [_NOTHING for _ in batches]
-        for index, result in self._submitted:
+        for index, request in self._submitted:
             try:
-                self._note(index, await result)
+                self._note(index, request, *await request.result)
             except OutcomeUnknown:
                 raise
             except ApiError as error:
@@ -143,10 +116,9 @@ class BulkAppend:
 
     async def _append(self, index: int, write: "Write") -> None:
         service, exchange = self._service, self._exchange
-        result: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
         # The index is part of the key: a retry repeats exactly the batches that were committed.
         key = None if self._key is None else b"%b\0%d" % (self._key, index)
-        request = BatchAppend(exchange.name, write, key, self._create, exchange.unknown_fields, result)
+        request = BatchAppend(exchange.name, write, key, self._create, exchange.unknown_fields)
         # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
         is_patient = bool(self._submitted)
         is_new = service.engine.find(exchange.name) is None
@@ -160,18 +132,27 @@ class BulkAppend:
             await append_large(service.engine, service.admission, request, [write], is_patient=is_patient)
         else:
             await service.admission.enter_in_turn(exchange.name, write.size, submit, is_patient=is_patient)
-        if is_new or result.done():
+        if is_new or request.result.done():
             # The refusal of a request that creates its topic is known when the topic is committed.
-            await result
-        self._submitted.append((index, result))
+            await request.result
+        self._submitted.append((index, request))
 
-    def _note(self, index: int, committed: Committed) -> None:
-        self._results[index] = committed.as_json()
-        self._created = self._created or committed.created
-        self._head_seq = max(self._head_seq, committed.first_seq + committed.count - 1)
-        self._epoch = committed.topic.id
-        self._wal_ms += committed.wal_ms
-        self._fsync_ms = max(self._fsync_ms, committed.fsync_ms)
+    def _note(
+        self, index: int, request: BatchAppend, topic: Topic, first_seq: int, count: int, op: AppendOp | None
+    ) -> None:
+        last_seq = first_seq + count - 1
+        self._results[index] = {
+            "first_seq": first_seq,
+            "last_seq": last_seq,
+            "count": count,
+            "deduped": op is None,
+        }
+        self._head_seq = max(self._head_seq, last_seq)
+        self._epoch = topic.id
+        if op is not None:
+            self._created |= op.created_by is request
+            self._wal_ms += op.wal_ms
+            self._fsync_ms = max(self._fsync_ms, op.fsync_ms if topic.config.durable else 0.0)
 
     def _refused(self, refusal: ApiError) -> ApiError:
         """What was committed before the refusal stays, so the caller is told what that is."""

@@ -116,15 +116,10 @@ class Publication(Append):
 
     # --- as an append request ---------------------------------------------------------------------------
 
-    def done(self, op: AppendOp, first_seq: int, count: int, with_seqs: bool) -> None:
-        self._acknowledge(op.topic, first_seq, count, op, with_seqs, created=op.created_by is self)
-
-    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
-        self._acknowledge(topic, first_seq, count, None, with_seqs, created=False)
-
-    def _acknowledge(
-        self, topic: Topic, first_seq: int, count: int, op: AppendOp | None, with_seqs: bool, *, created: bool
+    def committed(
+        self, topic: Topic, first_seq: int, count: int, with_seqs: bool, op: AppendOp | None
     ) -> None:
+        created = op is not None and op.created_by is self
         answer = append_answer(
             topic, first_seq, count, self._started, op, with_seqs=with_seqs, created=created
         )

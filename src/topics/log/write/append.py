@@ -53,7 +53,7 @@ _APPEND, _ADVANCE, _KEYED = int(Kind.APPEND), int(Kind.ADVANCE), int(Kind.KEYED)
 class Append:
     """A request to append records to one topic. A subclass answers whoever sent it.
 
-    `done`, `repeated` or `fail` is called once, and must not raise.
+    `committed` or `fail` is called once, and must not raise.
     """
 
     __slots__ = ("body", "create", "key", "name", "unknown_fields", "write")
@@ -81,15 +81,14 @@ class Append:
         self.create = create
         self.unknown_fields = unknown_fields
 
-    def done(self, op: "AppendOp", first_seq: int, count: int, with_seqs: bool) -> None:
+    def committed(
+        self, topic: Topic, first_seq: int, count: int, with_seqs: bool, op: "AppendOp | None"
+    ) -> None:
         """Report that the records are committed, the first one as `first_seq`.
 
+        `op` has committed them; None if an earlier request with the same idempotency key has brought them.
         `with_seqs` says whether the request wants its seqs listed.
         """
-        raise NotImplementedError
-
-    def repeated(self, topic: Topic, first_seq: int, count: int, with_seqs: bool) -> None:
-        """Report the result of an earlier request with the same idempotency key."""
         raise NotImplementedError
 
     def fail(self, error: ApiError) -> None:
@@ -188,16 +187,16 @@ class AppendOp(Op):
 
     def answer(self) -> None:
         """Give every request its result, then wake the readers that wait for records."""
+        topic: Topic = self.topic
         seq = self.first_seq
         for request, write in zip(self.requests, self.writes, strict=True):
             count = write.count
-            request.done(self, seq, count, write.return_seqs)
+            request.committed(topic, seq, count, write.return_seqs, self)
             seq += count
         if self.keys is not None and self.keys.waiters:
             self.keys.answer_waiters()
         if self.refused:
             self.refuse()
-        topic: Topic = self.topic
         if topic.listeners:
             topic.wake()
 
@@ -504,7 +503,7 @@ def _answer_again(
 ) -> None:
     """Give a repeated request the result of the first one, when that is committed."""
     keys.answer(
-        first_seq, partial(request.repeated, topic, first_seq, count, write.return_seqs), request.fail
+        first_seq, partial(request.committed, topic, first_seq, count, write.return_seqs, None), request.fail
     )
 
 
