@@ -180,6 +180,3 @@ def test_clients_that_leave_are_counted(app: RunningApp, wait_until: Callable[..
     wait_until(lambda: app.inside(lambda: len(app.app.service.parked)) == 1)
     wire.close()
     wait_until(lambda: app.app.server.request_log.abandoned_requests == 1)
-
-
-# --- secrets --------------------------------------------------------------------------------------------

@@ -31,9 +31,6 @@ def refused(message: Any, code: str, request_id: Any = None) -> None:
     assert message["message"]
 
 
-# --- handshake --------------------------------------------------------------------------------------------
-
-
 # --- subscribing ------------------------------------------------------------------------------------------
 
 
@@ -60,9 +57,6 @@ def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch
     assert subscribe("d")["op"] == "subscribed"
     feeds = app.app.node.fanout.topics.values()
     assert sorted(each.name for feed in feeds for each in feed.subscriptions) == ["a", "c", "d"]
-
-
-# --- publishing -------------------------------------------------------------------------------------------
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------

@@ -189,8 +189,14 @@ class Exchange(Request):
     # Replies
 
     def reply(
-        self, body: bytes, status: int = 200, content_type: bytes = JSON, headers: HeaderList | None = None
+        self,
+        body: bytes,
+        status: int = 200,
+        content_type: bytes = JSON,
+        headers: HeaderList | None = None,
+        is_packed: bool = False,
     ) -> None:
+        """Send the whole reply. `is_packed`: the body is compressed already."""
         channel = self._channel
         if channel is None:
             return
@@ -198,7 +204,7 @@ class Exchange(Request):
             # The handler has only read, and nothing was wrong with the request but these.
             self.fail(self.unknown_fields.refusal())
             return
-        if len(body) >= LEAST_BYTES and b"accept-encoding" in self.headers:
+        if len(body) >= LEAST_BYTES and b"accept-encoding" in self.headers and not is_packed:
             encoding = self._encoding()
             if encoding:
                 self._reply_compressed(encoding, body, status, content_type, headers)
@@ -220,7 +226,7 @@ class Exchange(Request):
     ) -> None:
         headers = [*(headers or ()), *encoding_headers(encoding)]
         if len(body) <= INLINE_BYTES:
-            self._reply_whole(compress(body, encoding), status, content_type, headers)
+            self.reply(compress(body, encoding), status, content_type, headers, is_packed=True)
         else:
             self.run(self._compress_on_thread(encoding, body, status, content_type, headers))
 
@@ -228,15 +234,7 @@ class Exchange(Request):
         self, encoding: bytes, body: bytes, status: int, content_type: bytes, headers: HeaderList
     ) -> None:
         packed = await asyncio.get_running_loop().run_in_executor(None, compress, body, encoding)
-        self._reply_whole(packed, status, content_type, headers)
-
-    def _reply_whole(self, body: bytes, status: int, content_type: bytes, headers: HeaderList) -> None:
-        channel = self._channel
-        if channel is None:
-            return
-        channel.context.request_log.finished(self, status, self._closers is not None)
-        self._take_channel()
-        channel.send(self, body, status, content_type, headers)
+        self.reply(packed, status, content_type, headers, is_packed=True)
 
     def reply_unrouted(self, status: int, headers: HeaderList) -> None:
         """Reply without a body to a request that no route is asked about. It is not counted."""
@@ -288,18 +286,15 @@ class Exchange(Request):
             code = "disk_full" if is_full(error) else "internal"
             self.fail(ApiError(code, f"storage refused it: {error.strerror}"))
         else:
-            self._fail_unexpectedly(error)
-
-    def _fail_unexpectedly(self, error: Exception) -> None:
-        """Log what happened and tell the client nothing about it."""
-        logger.error("request failed", exc_info=error, extra=log_fields(self, 500))
-        if self._streaming is not None:
-            # The reply has begun: all that can be told is that it ends here.
-            self._streaming.abort()
-        else:
-            failure = ApiError("internal", "internal error")
-            failure.__cause__ = error
-            self.fail(failure)
+            # What happened is logged, and the client is told nothing about it.
+            logger.error("request failed", exc_info=error, extra=log_fields(self, 500))
+            if self._streaming is not None:
+                # The reply has begun: all that can be told is that it ends here.
+                self._streaming.abort()
+            else:
+                failure = ApiError("internal", "internal error")
+                failure.__cause__ = error
+                self.fail(failure)
 
     @property
     def ignores_unknown(self) -> bool:

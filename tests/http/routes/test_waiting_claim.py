@@ -1,4 +1,4 @@
-"""Claims that wait, from inside: what is not worth an answer, and what stays behind."""
+"""Claims that wait for a job, or for the end of a window: which are answered, and what stays behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.http.queue_app import LEASE_MS, QueueApp
-from tests.support import eventually
+from tests.support import Wire, eventually, raw_request
 from topics.flow.queues import dispatcher
 
 
@@ -109,3 +109,43 @@ def test_a_wait_that_is_over_while_a_window_is_open(app: QueueApp) -> None:
     app.close_window()
     worker.join(10)
     assert [job["$seq"] for job in answers[0]["claimed"]] == [1]
+
+
+# --- windows --------------------------------------------------------------------------------------------
+
+
+def test_a_claimer_who_hangs_up_within_the_window_gets_nothing(app: QueueApp) -> None:
+    app.put(claim_jitter_ms=5000)
+    app.write("q", 1)
+    wire = Wire(app.address)
+    wire.send(raw_request("POST", "/v0/topics/q/claim", b'{"node":"gone"}'))
+    eventually(lambda: len(app.window()) == 1)
+    wire.close()
+    eventually(lambda: app.window()[0].has_left)
+    app.close_window()
+    assert app.counters() == (1, 0, 0)
+
+
+def test_a_refill_joins_the_window_of_a_cohort(app: QueueApp) -> None:
+    app.put(claim_jitter_ms=5000)
+    reader = app.work("node=w&max=2")
+    assert reader.block() == "retry: 2000"
+    assert app.window() == []
+    app.write("q", 1)
+    eventually(lambda: len(app.window()) == 1)
+    app.write("q", 2)
+    [claim] = app.window()
+    assert claim.wanted == 2
+    app.close_window()
+    assert [reader.next("job").data["$seq"] for _ in range(2)] == [1, 2]
+
+
+def test_a_stream_that_ends_within_the_window_gets_nothing(app: QueueApp) -> None:
+    app.put(claim_jitter_ms=5000)
+    app.write("q", 1)
+    reader = app.work()
+    eventually(lambda: len(app.window()) == 1)
+    reader.close()
+    eventually(lambda: app.window()[0].has_left)
+    app.close_window()
+    assert app.counters() == (1, 0, 0)

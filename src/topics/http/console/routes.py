@@ -13,7 +13,7 @@ from typing import Any
 import topics
 from topics.core import invalid, variable
 from topics.flow.cursors import Cursors
-from topics.http.admission.auth import ADMIN, READ, SCOPES
+from topics.http.admission.auth import ADMIN, READ
 from topics.http.exchange import Exchange
 from topics.http.routes.auth import about_key
 from topics.http.routes.fields import PAGING, page, shown, start_of_page
@@ -169,7 +169,8 @@ def _worst_lag(service: Service, topic: Topic, now: int) -> dict[str, Any] | Non
 @routes.add("GET", "/v0/admin/system", scopes=ADMIN, all_names=True)
 async def show_system(service: Service, exchange: Exchange) -> None:
     folders = await asyncio.to_thread(_folders, service)
-    answer(exchange, {"settings": _settings(service), "keys": _keys(service), "folders": folders})
+    keys = [about_key(key) for key in service.keyring.keys]
+    answer(exchange, {"settings": _settings(service), "keys": keys, "folders": folders})
 
 
 def _settings(service: Service) -> list[dict[str, Any]]:
@@ -183,17 +184,6 @@ def _settings(service: Service) -> list[dict[str, Any]]:
             value = "(not shown)" if value else None
         told.append({"name": variable(one.name), "value": value, "is_default": is_default})
     return told
-
-
-def _keys(service: Service) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": key.name,
-            "scopes": [name for name, bit in SCOPES.items() if key.can(bit)],
-            "prefixes": list(key.prefixes),
-        }
-        for key in service.keyring.keys
-    ]
 
 
 def _folders(service: Service) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The routes, one resource a file: decode a request, call the engine, encode the reply.
 
-Handlers know only their `Exchange`. They share `service` (the engine) and `fields` (what requests hold).
-Records: `writes`, `arrow_append`, `reads`, `scan`, `segments`. Subscriptions: `watch`, `tail`,
-`socket`. Queues: `queues`, `redrive`, `work`.
+A handler is a function below `@routes.add(…)`. It gets the `service` (the node, and what routes share) and
+the `Exchange` of the request; `fields` are what requests and answers hold. Records: `appends`, `deletes`,
+`arrow_append`, `reads`, `scan`, `segments`. Subscriptions: `watch`, `tail`, `socket`. Queues: `queues` and
+`work`.
 """

@@ -31,7 +31,7 @@ def delete(service: Service, exchange: Exchange, body: DeleteBody) -> None:
         if not seqs:
             raise invalid("seqs must name at least one seq")
     topic = service.topic(exchange)
-    service.pull(topic)
+    service.node.routers.pull(topic)
 
     def tell(outcome: DeleteOutcome) -> None:
         result = {

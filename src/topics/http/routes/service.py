@@ -63,8 +63,6 @@ class Service:
         self.attention = Attention(node)
         self.started_ms = int(time() * 1000)
         self._started_s = monotonic()
-        # Brings a destination up to date with what its routers owe, before it is read.
-        self.pull = node.routers.pull
         # Streams that wait for topics to come.
         self.awaiting: set[Callable[[Topic], None]] = set()
         node.engine.on_shown.append(self._topic_shown)

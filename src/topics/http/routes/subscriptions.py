@@ -189,10 +189,12 @@ class EventWatcher(sse.EventStream):
         shared = delivery.shared if len(seqs) == 1 else {}
         data = shared.get("sse")
         if data is None:
-            frames = []
+            frames, event_id, at = [], b"", -1
             for event in delivery.events:
-                seqs[name] = event.seq
-                frames.append(sse.FRAME % (places.event_id(), event.kind.encode(), b"{%b}" % event.body))
+                if event.seq != at:
+                    seqs[name] = at = event.seq
+                    event_id = places.event_id()
+                frames.append(sse.FRAME % (event_id, event.kind.encode(), b"{%b}" % event.body))
             data = shared["sse"] = b"".join(frames)
         seqs[name] = delivery.seq
         if data:
