@@ -29,7 +29,7 @@ class Missing(MetaPathFinder):
 sys.meta_path.insert(0, Missing())
 from topics.cli.main import main
 code = main(sys.argv[2:])
-rooms = ("http", "node", "keep", "flow", "log", "storage")
+rooms = ("http", "engine", "ops", "flow", "log", "storage")
 print(*sorted(name for name in sys.modules if name.startswith(tuple(f"topics.{room}" for room in rooms))))
 sys.exit(code)
 """
