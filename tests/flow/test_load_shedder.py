@@ -117,13 +117,6 @@ def test_commit_window_widens_and_stays_bounded() -> None:
     assert under(10_000).commit_window_s == MAX_COMMIT_WINDOW_S
 
 
-def test_only_negative_priorities_are_deferred() -> None:
-    load_shedder = under(200)
-    assert load_shedder.defers(-1)
-    assert not load_shedder.defers(0)
-    assert not under(10).defers(-1)
-
-
 def test_a_loop_with_nothing_to_do_is_looked_at_less_often() -> None:
     assert LoadShedder().is_quiet
     assert under(0.0, 0.01).is_quiet

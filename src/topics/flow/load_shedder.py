@@ -117,10 +117,6 @@ class LoadShedder:
             _reached(QUEUE_SHARE, self.queue_share),
         )
 
-    def defers(self, priority: int) -> bool:
-        """Whether a delivery of this priority has to wait until the pressure falls."""
-        return priority < 0 and self.level >= Level.DEFER
-
     def check(self, priority: int) -> None:
         """Raise when a request of this priority has to be refused right now."""
         if self.lag_ms < LAG_MS[Level.SHED]:

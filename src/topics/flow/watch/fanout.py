@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 
 from topics.core import ApiError
@@ -57,7 +59,9 @@ class TopicFanout:
     _behind: dict[Subscription, None] = field(default_factory=dict)
     _round: Iterator[Subscription] | None = None
     _has_moved: bool = False
-    _synced: "SyncedHead | None" = None
+    # The head as far as it is known to be on disk, and whether a sync was asked for.
+    _synced_seq: int = 0
+    _is_syncing: bool = False
     # Waiting for its turn, or deferred.
     marked: bool = False
     deferred_since: float | None = None
@@ -102,7 +106,9 @@ class TopicFanout:
             if watcher.stalled or subscription.fanout is not self:
                 continue
             if topic.dropped:
-                self._follow(subscription)
+                # Go on in the topic that took the name, or report the end.
+                self._fanout.detach(subscription)
+                self._fanout.attach(subscription)
             elif (
                 subscription.seq != topic.head or not subscription.caught_up or subscription.epoch != topic.id
             ):
@@ -152,55 +158,27 @@ class TopicFanout:
             page = pages[key] = DeliveryPage(self._fanout.engine, self.topic, DeliveryKey(*key), upto)
         return page
 
-    def _follow(self, subscription: Subscription) -> None:
-        """The topic is dropped: go on in the topic that took the name, or report the end."""
-        fanout = self._fanout
-        fanout.detach(subscription)
-        fanout.attach(subscription)
-
     def _synced_head(self) -> int:
-        if self._synced is None:
-            self._synced = SyncedHead(self._fanout.engine, self.topic)
-        return self._synced.seq(self.wake)
+        """Return the head as far as it is known to be on disk; ask for a sync when that lags behind.
 
-
-class SyncedHead:
-    """The head of a topic as far as it is known to be on disk; asks for a sync when that lags behind.
-
-    For watchers that want no record that a power failure could take back.
-    """
-
-    def __init__(self, engine: Engine, topic: Topic) -> None:
-        self._engine = engine
-        self._topic = topic
-        self._seq = 0
-        self._asked = False
-
-    def seq(self, wake: Callable[[], None]) -> int:
-        """`wake` is called when there is more."""
-        journal, head = self._engine.journal, self._topic.head
-        if journal.synced >= journal.position:
+        For watchers that want no record that a power failure could take back.
+        """
+        engine, head = self._fanout.engine, self.topic.head
+        if engine.journal.synced >= engine.journal.position:
             # Every visible record is in the journal.
-            self._seq = head
-        elif head > self._seq and not self._asked:
-            self._ask(head, wake)
-        return self._seq
+            self._synced_seq = head
+        elif head > self._synced_seq and not self._is_syncing:
+            # If writes are off, a record that is not on disk now never will be.
+            with suppress(ApiError):
+                done = partial(self._note_synced, head)
+                engine.queue.submit(CallbackOp([], None, done, lambda _: None, sync=True))
+                self._is_syncing = True
+        return self._synced_seq
 
-    def _ask(self, head: int, wake: Callable[[], None]) -> None:
-        def done(_: object) -> None:
-            self._asked = False
-            self._seq = max(self._seq, head)
-            wake()
-
-        def fail(_: ApiError) -> None:
-            # Writes are off: a record that is not on disk now never will be.
-            return None
-
-        try:
-            self._engine.queue.submit(CallbackOp([], None, done, fail, sync=True))
-            self._asked = True
-        except ApiError:
-            pass
+    def _note_synced(self, head: int, _: object) -> None:
+        self._is_syncing = False
+        self._synced_seq = max(self._synced_seq, head)
+        self.wake()
 
 
 class Fanout:
@@ -274,7 +252,9 @@ class Fanout:
             if not fanout.subscriptions:
                 continue
             priority = self.engine.priority_of(fanout.topic)
-            if self._defers(fanout, priority):
+            if priority >= 0 or self._load_shedder.level < Level.DEFER:
+                fanout.deferred_since = None
+            elif self._defers(fanout):
                 continue
             try:
                 self._protect(priority)
@@ -290,11 +270,8 @@ class Fanout:
         if self._queue:
             self._schedule()
 
-    def _defers(self, fanout: TopicFanout, priority: int) -> bool:
-        """Put it off when it can wait and the server cannot keep up."""
-        if priority >= 0 or not self._load_shedder.defers(priority):
-            fanout.deferred_since = None
-            return False
+    def _defers(self, fanout: TopicFanout) -> bool:
+        """Put off a topic of low priority while the server cannot keep up, but not for ever."""
         loop = asyncio.get_running_loop()
         if fanout.deferred_since is None:
             fanout.deferred_since = loop.time()
@@ -305,9 +282,8 @@ class Fanout:
         return True
 
     def _requeue(self, fanout: TopicFanout) -> None:
-        self._queue.append(fanout)
-        if not self._scheduled:
-            self._schedule()
+        fanout.marked = False
+        self.mark(fanout)
 
 
 def _share(priority: int) -> float:
