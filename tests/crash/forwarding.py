@@ -33,7 +33,7 @@ def route(world: World, name: str, source: str, dest: str, match: Match | None =
 def pull(world: World, name: str) -> None:
     """Bring a destination up to date, as every reader of it does."""
     topic = world.engine.find(name)
-    if topic is None or world.queue.failure is not None:
+    if topic is None or world.queue.refusals.failure is not None:
         return
     world.finish_sync()
     world.queue.flush()
@@ -42,9 +42,9 @@ def pull(world: World, name: str) -> None:
     before = actuals[0].cursor if actuals else 0
     event = _forwarding(world, topic, routers[0]) if routers else None
     world.here.routers.pull(topic)
-    if event is not None and world.queue.failure is None:
+    if event is not None and world.queue.refusals.failure is None:
         actual = world.here.routers.table.into(topic)[0]
-        if world.queue.refusal is not None and actual.cursor == before:
+        if world.queue.refusals.refusal is not None and actual.cursor == before:
             # There was no room for it: it is made later, and not half-made now.
             assert actual.sent == before
             world.model.refuse(event)

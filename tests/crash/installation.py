@@ -83,7 +83,7 @@ class Installation:
         engine.forget_later_times = set_back  # type: ignore[method-assign]
         engine.reserve.let_start()
         self.checkpointer: Checkpointer = Recovery(engine).run()
-        if engine.queue.failure is None and engine.settings.disk_reserve_bytes is not None:
+        if engine.queue.refusals.failure is None and engine.settings.disk_reserve_bytes is not None:
             engine.reserve.make(engine.settings.disk_reserve_bytes)
         self.router_journal.start()
         for extension in self.queues.extensions:

@@ -125,7 +125,7 @@ def _write_together_to_a_full_disk(world: World) -> None:
         )
         world.queue.flush()
     world.commit()
-    assert world.queue.refusal is not None
+    assert world.queue.refusals.refusal is not None
     world.make_room()
     world.append_together({name: [(world.draft(), KEYS[0])] for name in ("plain", "safe-plain")})
     _go_on(world)
@@ -322,7 +322,7 @@ def _append_to_a_full_disk(world: World) -> None:
     for name in ("disk", "fsync", "memory", "copies"):
         world.append(name, [world.draft("x", padding=40_000) for _ in range(2)])
     _go_on(world)
-    assert world.queue.refusal is not None
+    assert world.queue.refusals.refusal is not None
     world.make_room()
     world.append("disk", [world.draft()])
     _go_on(world)

@@ -147,11 +147,11 @@ class Simulation:
         self.struck[fault, operation] += plan.has_fired
         # Where there was no room, there is some again.
         world.look_for_room()
-        if world.queue.failure is not None:
+        if world.queue.refusals.failure is not None:
             self._check_read_only()
         if world.engine.totals.damage != damage:
             self._restart_damaged()
-        elif world.queue.failure is not None:
+        elif world.queue.refusals.failure is not None:
             self._restart(power=self.rng.random() < 0.5)
 
     def _check_read_only(self) -> None:
@@ -159,11 +159,11 @@ class Simulation:
         for topic in list(world.engine.by_id.values()):
             if topic.committed:
                 read_page(world.engine, topic, 0, 100, 1 << 20)
-        failure = world.queue.failure
+        failure = world.queue.refusals.failure
         assert failure is not None
         if world.engine.writes_off is WritesOff.DISK_FULL:
             world.make_room()
-            assert world.queue.failure is None, "there is room, and no write is taken"
+            assert world.queue.refusals.failure is None, "there is room, and no write is taken"
         else:
             assert "writes are off until restart" in str(failure)
 
@@ -173,7 +173,7 @@ class Simulation:
         world.disk.written.clear()
         self._operate(operation)
         world.commit()
-        if world.queue.failure is not None:
+        if world.queue.refusals.failure is not None:
             return
         self._crash_only(power=False)
         written = [path for path in world.disk.written if world.disk.exists(path)]
@@ -268,10 +268,10 @@ class Simulation:
         else:
             judge(world, found, synced)
         world.look_for_room()
-        if world.queue.failure is not None:
+        if world.queue.refusals.failure is not None:
             # It came up to be read, and no more.
             self._check_read_only()
-            if world.queue.failure is not None:
+            if world.queue.refusals.failure is not None:
                 self._crash(power=self.rng.random() < 0.5)
 
     # --- account ----------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Staging:
         written into segments.
         """
         world.commit()
-        if world.queue.failure is not None or any(world.engine.find(name) is None for name in rows):
+        if world.queue.refusals.failure is not None or any(world.engine.find(name) is None for name in rows):
             return None
         self._stopped = []
         world.queue.wake_with(lambda: self._wake(world))
@@ -121,7 +121,7 @@ class Staging:
         try:
             await stages.put_part(owner, stage, part, _arrow(rows), None, lambda _: None)
         except (ApiError, OSError):
-            if world.queue.refusal is None and world.disk.capacity is None:
+            if world.queue.refusals.refusal is None and world.disk.capacity is None:
                 raise
             return None
         event = None

@@ -116,7 +116,7 @@ def _check_use(world: World) -> None:
     for name in names:
         world.append(name, [world.draft("x")])
     world.commit()
-    assert world.queue.failure is None
+    assert world.queue.refusals.failure is None
     for name in names:
         check_running(world, name)
 

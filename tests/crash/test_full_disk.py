@@ -109,7 +109,7 @@ def test_what_grows_is_refused_and_can_be_sent_again(world: World) -> None:
     engine, config = world.engine, world.topic("disk").config
     world.delete("disk", before=2)
     world.commit()
-    world.queue.note_full()
+    world.queue.refusals.note_full()
     assert refusals_of(world, lambda fail: put_topic(engine, "new", config, lambda _: None, fail)) == [
         "disk_full"
     ]
@@ -180,7 +180,7 @@ def test_a_group_written_aside_is_refused_like_any_other(world: World) -> None:
 
 def test_removals_and_checkpoints_go_on(world: World) -> None:
     world.disk.fill()
-    world.queue.note_full()
+    world.queue.refusals.note_full()
     assert world.delete("fsync", before=8)
     assert world.delete("disk", match=("Eq", "x"))
     world.commit()
@@ -257,7 +257,7 @@ def test_copies_are_made_from_the_reserve_and_later_without_one(world: World) ->
         world.append("disk", [world.draft() for _ in range(3)])
         world.commit()
         world.disk.fill()
-        world.queue.note_full()
+        world.queue.refusals.note_full()
         pull(world, "copies")
         everything_is_as_the_model_says(world)
         router = world.here.routers.table.named("plain")
@@ -345,12 +345,12 @@ def test_a_start_that_cannot_note_what_is_missing_waits_for_room() -> None:
     assert world.engine.writes_off is WritesOff.DISK_FULL
     found = Found(world)
     head = world.topic("disk").head
-    assert world.queue.failure is not None
+    assert world.queue.refusals.failure is not None
     assert not world.append("disk", [world.draft()])
     world.look_for_room()
-    assert world.queue.failure is not None
+    assert world.queue.refusals.failure is not None
     world.make_room()
-    assert world.queue.failure is None
+    assert world.queue.refusals.failure is None
     judge(world, found, world.engine.journal.synced)
     assert world.append("disk", [world.draft()])
     world.commit()
@@ -371,7 +371,7 @@ def fail_syncs(world: World, times: int, seed: int) -> None:
     world.queue.flush()
     for _ in range(times):
         world.disk.faults = FaultPlan(Fault.SYNC_FAILURE, random.Random(seed), within="/journal/")
-        if world.queue.failure is None:
+        if world.queue.refusals.failure is None:
             world.queue.sync_now()
         assert world.disk.faults.has_fired
     world.disk.faults = None

@@ -23,7 +23,7 @@ class Watcher:
         What it comes to is a stream that would begin at the end: only its id can take that back.
         """
         topic = world.engine.find(REBORN)
-        if topic is None or world.queue.failure is not None:
+        if topic is None or world.queue.refusals.failure is not None:
             return None
         here = _at_the_end(topic.head, topic.id, first_life=topic.first_life)
         there = here.rewound(self._id, lambda _: topic.id) if self._id else here

@@ -102,7 +102,7 @@ class World:
     def keeps_time(self) -> bool:
         """The disk knows how late it has become: what age has taken stays gone."""
         mark = self.engine.clock_mark
-        return self.queue.failure is None and mark._asked_ms <= mark.reached_ms
+        return self.queue.refusals.failure is None and mark._asked_ms <= mark.reached_ms
 
     # --- committing -------------------------------------------------------------------------------------
 
@@ -113,14 +113,14 @@ class World:
 
     def begin_write(self) -> None:
         """A group is written beside the loop: the disk has it, or has refused, and nobody has been told."""
-        if not self.queue.is_writing and self.queue.failure is None:
+        if not self.queue.is_writing and self.queue.refusals.failure is None:
             write = self.queue.begin_write()
             if write is not None:
                 write.run()
 
     def begin_sync(self) -> None:
         """A sync runs beside the loop: it is done on the disk, and nobody has been told."""
-        if self._ticket is None and self.queue.failure is None:
+        if self._ticket is None and self.queue.refusals.failure is None:
             self.queue.flush()
             if self.queue.effects.unsynced:
                 ticket = self.queue.effects.begin_sync()
@@ -348,13 +348,13 @@ class World:
         self.commit()
         topic = self.engine.find(name)
         answered: list[Claim] = []
-        if topic is not None and self.queue.failure is None:
+        if topic is not None and self.queue.refusals.failure is None:
             claim = Claim(node, wanted, topic.config.lease_ms, answered.append, self.failed)
             self.here.queues.of(topic).serve([claim])
             self.commit()
             self.commit()
         seqs = [seq for claim in answered for seq, _ in claim.jobs]
-        if topic is not None and self.queue.failure is None:
+        if topic is not None and self.queue.refusals.failure is None:
             known = self.seen(topic)
             assert all(seq in known.live for seq in seqs), f"{name}: a job was handed out that is not there"
             for claim in answered:
@@ -406,8 +406,8 @@ class World:
     def look_for_room(self) -> None:
         """As the server does, again and again."""
         engine = self.engine
-        if engine.reserve.is_needed and self.queue.failure is None:
-            self.queue.note_full()
+        if engine.reserve.is_needed and self.queue.refusals.failure is None:
+            self.queue.refusals.note_full()
         if engine.writes_off is WritesOff.DISK_FULL:
             if engine.reserve.finds_room():
                 engine.reserve.make(engine.settings.disk_reserve_bytes or 0)
@@ -419,7 +419,7 @@ class World:
 
     def checkpoint(self, *, everything: bool = False) -> None:
         self.finish_sync()
-        if self.queue.failure is None:
+        if self.queue.refusals.failure is None:
             with unless_full(self.disk):
                 self.here.checkpointer.run_now(everything=everything)
 
@@ -429,7 +429,7 @@ class World:
 
     def write_ahead(self) -> None:
         """As upkeep does where there are many syncs; a journal file is small here."""
-        if self.queue.failure is None and self.engine.writes_off is None:
+        if self.queue.refusals.failure is None and self.engine.writes_off is None:
             self.engine.reserve.write_ahead(AHEAD_BYTES, self.engine.journal.ahead_bytes)
 
     def move_cold(self) -> int:

@@ -81,7 +81,7 @@ def test_the_operator_is_told_once_an_hour_when_a_day_is_left(
 def test_writes_return_when_there_is_room(world: World) -> None:
     space = DiskSpace(world.engine, lambda: 0.0)
     world.disk.fill()
-    world.queue.note_full()
+    world.queue.refusals.note_full()
     asyncio.run(space.turn())
     assert world.engine.writes_off is WritesOff.DISK_FULL
     assert space.seconds_until_full() == 0.0

@@ -57,7 +57,7 @@ def test_a_start_that_cannot_be_finished_yet_takes_no_writes(lab: Lab) -> None:
     lab.engine.resume_writes()
     lab.write("t", 1)
     # It is finished once.
-    lab.engine.queue.note_full()
+    lab.engine.queue.refusals.note_full()
     lab.engine.resume_writes()
     assert lab.engine.writes_off is None
 

@@ -55,7 +55,7 @@ def test_a_full_disk_that_is_found_by_looking_at_the_clock_leaves_names_as_they_
     engine, look = lab.engine, lab.engine.now
 
     def finds_no_room() -> int:
-        engine.queue.note_full()
+        engine.queue.refusals.note_full()
         engine.queue.refusals.is_stuck = True
         return look()
 

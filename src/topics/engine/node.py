@@ -218,7 +218,7 @@ class Node:
             extension.start()
         self.stages.start()
         if self.engine.reserve.is_needed:
-            self.engine.queue.note_full()
+            self.engine.queue.refusals.note_full()
         self.state = State.RUNNING
         self._recovery_s = self.recovery_seconds
         # What exists now stays: keep the collector from walking it again and again.
@@ -234,7 +234,7 @@ class Node:
         synced = journal.synced
         sealed = sealer.sealed_runs
         is_checkpointed = await self._settle()
-        is_clean = self.engine.queue.failure is None
+        is_clean = self.engine.queue.refusals.failure is None
         self.leave(clean=is_clean)
         return Flushed(
             is_clean=is_clean,
@@ -256,7 +256,7 @@ class Node:
         await self.upkeep.stop()
         await self.commit.drain()
         self.commit.close()
-        return self.engine.queue.failure is None and self._checkpoint_last()
+        return self.engine.queue.refusals.failure is None and self._checkpoint_last()
 
     def _checkpoint_last(self) -> bool:
         large = self.engine.journal.retained_bytes() > SEAL_ON_STOP_BYTES
@@ -267,7 +267,7 @@ class Node:
                 raise
             log.warning("no room for a last checkpoint; the next start will read more of the journal")
             return False
-        return self.engine.queue.failure is None
+        return self.engine.queue.refusals.failure is None
 
     def leave(self, *, clean: bool) -> None:
         """Close the files as they are, and let others use the directory."""

@@ -113,7 +113,7 @@ class Checkpoints:
     async def run_due(self) -> None:
         """Run passes until there is no backlog to seal."""
         await self._alone()
-        while self._checkpointer.sealer.is_behind and self._engine.queue.failure is None:
+        while self._checkpointer.sealer.is_behind and self._engine.queue.refusals.failure is None:
             await self._alone()
 
     async def leave_journal(self) -> None:
@@ -155,7 +155,7 @@ class Checkpoints:
             await asyncio.sleep(0)
         await self._commit.pause()
         try:
-            if self._engine.queue.failure is not None:
+            if self._engine.queue.refusals.failure is not None:
                 return
             body, replay_from = checkpointer.capture()
         finally:

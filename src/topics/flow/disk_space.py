@@ -120,7 +120,7 @@ class DiskSpace:
             return
         if engine.reserve.is_needed:
             # Not only appends find out: a checkpoint may have come first.
-            engine.queue.note_full()
+            engine.queue.refusals.note_full()
         if engine.writes_off is None:
             await self._look_ahead()
         elif await asyncio.to_thread(engine.reserve.finds_room):

@@ -109,8 +109,8 @@ class Upkeep:
             try:
                 await self._turn()
             except OSError as error:
-                if is_full(error) and self._engine.queue.failure is None:
-                    self._engine.queue.note_full()
+                if is_full(error) and self._engine.queue.refusals.failure is None:
+                    self._engine.queue.refusals.note_full()
                 else:
                     log.error("upkeep failed: %s; it will be tried again", error)
                 await asyncio.sleep(1.0)
@@ -122,7 +122,7 @@ class Upkeep:
 
     async def _turn(self) -> None:
         engine = self._engine
-        if engine.queue.failure is not None:
+        if engine.queue.refusals.failure is not None:
             return
         engine.rotate_if_full()
         await self._release_memory()

@@ -45,8 +45,6 @@ class KnownHeads:
     """Found by hash. Timing does not reveal an API key byte by byte: two heads are compared only if their
     hashes agree, and the hash is keyed with a secret of this process."""
 
-    __slots__ = ("_key_line_at", "get", "heads")
-
     def __init__(self) -> None:
         self.heads: dict[bytes, KnownHead] = {}
         # Where the line of the key was in the last head that had one: often it is there again.

@@ -31,8 +31,6 @@ class ShownTime:
     by then, time goes on from where the clock is.
     """
 
-    __slots__ = ("_is_setting_back", "_now_ns", "_witness", "floor_ms", "left_ms", "set_back")
-
     def __init__(self, clock: Clock, witness: Witness) -> None:
         self._now_ns = clock.now_ns
         self._witness = witness

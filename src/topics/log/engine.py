@@ -193,7 +193,7 @@ class Engine:
         """Let time have its effect before anything is said about the topic."""
         if topic.config.ttl_ms:
             self._expire(topic, self.now())
-            if topic.ttl_unnoted and self.recovered and self.queue.failure is None:
+            if topic.ttl_unnoted and self.recovered and self.queue.refusals.failure is None:
                 # A reader is about to be told why they are gone; that has to stay the reason.
                 self.note_lines(topic)
 
@@ -226,7 +226,7 @@ class Engine:
     @property
     def writes_off(self) -> WritesOff | None:
         """Why no writes are taken; None while they are, and while it is not known yet."""
-        return self.queue.off if self.recovered else None
+        return self.queue.refusals.off if self.recovered else None
 
     def end_writes(self, off: WritesOff, why: str) -> None:
         """Nothing is acknowledged from now on until a restart, also what is on its way. Reads go on."""
@@ -283,7 +283,7 @@ class Engine:
         self.clock_lead.look()
 
     def _write_mark(self, ms: int) -> bool:
-        return self.queue.failure is None and self.queue.note_synced([_mark(ms)])
+        return self.queue.refusals.failure is None and self.queue.note_synced([_mark(ms)])
 
     def _submit_mark(self, ms: int, done: Callable[[], None]) -> None:
         if self.queue.refusals.is_stuck:
@@ -311,7 +311,7 @@ class Engine:
     @property
     def _may_write_again(self) -> bool:
         """Otherwise no frame follows, and none has to agree with what happens until the restart."""
-        return self.queue.off in (None, WritesOff.DISK_FULL)
+        return self.queue.refusals.off in (None, WritesOff.DISK_FULL)
 
     def rotate_if_full(self) -> None:
         if self.journal.current_bytes >= ROTATE_BYTES:
@@ -325,7 +325,7 @@ class Engine:
 
     def rotate(self, *, to_adopt: bool = False) -> None:
         """Close the journal file with the heads of the topics written in it, and start another."""
-        if self.queue.failure is not None:
+        if self.queue.refusals.failure is not None:
             return
         try:
             self.require_home(self.dirs.journal)
@@ -351,7 +351,7 @@ class Engine:
             self.now()
             # "Clean" promises that even a power failure after this moment finds everything.
             self.queue.sync_journal()
-            clean = self.queue.failure is None
+            clean = self.queue.refusals.failure is None
         if self.journal is not None:  # None after a recovery that failed
             self.queue.land()
             self.journal.close(clean=clean)

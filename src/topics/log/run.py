@@ -447,17 +447,6 @@ class Unsealed:
     is new and not what exists. Runs of class ephemeral are never sealed and never listed.
     """
 
-    __slots__ = (
-        "_displaced",
-        "_full",
-        "_newest",
-        "bytes",
-        "left_bytes",
-        "max_bytes",
-        "max_events",
-        "runs",
-    )
-
     def __init__(self, max_events: int, max_bytes: int) -> None:
         """A run with so many records or so many bytes of rows is full."""
         self.max_events = max_events

@@ -28,19 +28,6 @@ _MOVED_BYTES = 4 * MIB
 class Totals:
     """Sums over all topics, kept as topics change, so that quotas and metrics never walk over them."""
 
-    __slots__ = (
-        "bytes",
-        "damage",
-        "losses_told",
-        "now_ms",
-        "pending_bytes",
-        "read_records",
-        "records",
-        "removed_bytes",
-        "removed_records",
-        "tombstones",
-    )
-
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
         self.losses_told = LossesTold(now_ms)

@@ -78,8 +78,8 @@ class Purges:
         """Begin behind those that are under way: each covers what was deleted before it began."""
         if len(self._tasks) >= MAX_WAITING:
             raise limit_reached("max_purges", MAX_WAITING)
-        if self._engine.queue.failure is not None:
-            raise self._engine.queue.failure.anew()
+        if self._engine.queue.refusals.failure is not None:
+            raise self._engine.queue.refusals.failure.anew()
         names = None if topics is None else tuple(topics)
         purge = Purge(secrets.token_hex(8), names, self._engine.now())
         self._known[purge.id] = purge
@@ -159,8 +159,8 @@ class Purges:
     async def _checkpoint(self, line: int) -> None:
         async with self._checkpoints.exclusive:
             await self._checkpoints.run(upto=line)
-        if self._engine.queue.failure is not None:
-            raise self._engine.queue.failure.anew()
+        if self._engine.queue.refusals.failure is not None:
+            raise self._engine.queue.refusals.failure.anew()
 
     async def _purge_somehow(self, segments: SegmentPurge, file: FilePlan, purge: Purge, line: int) -> None:
         try:

@@ -350,8 +350,8 @@ class Restore:
         # Two, so that nothing refers to the copied journal any more.
         node.checkpointer.run_now(everything=True)
         node.checkpointer.run_now(everything=True)
-        if engine.queue.refusal is not None:
-            raise UserMistake(str(engine.queue.refusal))
+        if engine.queue.refusals.refusal is not None:
+            raise UserMistake(str(engine.queue.refusals.refusal))
         records = sum(topic.live_count for topic in engine.by_id.values())
         node.leave(clean=True)
         as_of = self._manifest.to_ms if wanted.at_ms is None else wanted.at_ms

@@ -46,7 +46,7 @@ def test_a_full_disk_is_told_and_what_is_there_is_shown(start: Start, tab: OpenT
 
     def fill_up() -> None:
         engine.reserve.finds_room = lambda: False  # type: ignore[method-assign]
-        engine.queue.note_full()
+        engine.queue.refusals.note_full()
 
     app.inside(fill_up)
     page = tab(app).go()

@@ -198,7 +198,7 @@ def test_copies_that_there_is_no_memory_for_end_writing_and_come_after_a_restart
     with monkeypatch.context() as patch:
         short_of_memory(patch, after=after)
         lab.background()
-    failure = lab.engine.queue.failure
+    failure = lab.engine.queue.refusals.failure
     assert failure is not None
     assert "MemoryError" in failure.message
     assert (lab.seqs("a"), lab.seqs("b"), lab.seqs("s")) == ([], [], [1, 2])

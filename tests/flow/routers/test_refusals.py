@@ -44,7 +44,7 @@ def test_a_step_that_finds_no_room_is_taken_back_whole(lab: RouterLab, exactly_o
     before = (dest.head, dest.assigned, dest.pending_count, router.sent, router.cursor, router.forwarded)
     with full_disk(lab):
         lab.routers.pull(dest)
-        assert not lab.engine.queue.may_forward
+        assert not lab.engine.queue.refusals.may_forward
     assert (
         dest.head,
         dest.assigned,

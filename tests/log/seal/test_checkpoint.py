@@ -130,7 +130,7 @@ def test_or_if_journal_can(lab: Lab) -> None:
     lab.engine.rotate()
     journal = lab.engine.journal
     (end,) = (file.end for file in journal.files[:-1])
-    lab.engine.queue.note_full()
+    lab.engine.queue.refusals.note_full()
     assert not lab.checkpointer.is_due(), "it has a record that no segment has"
     for file in plan:
         lab.checkpointer.sealer.write(file)
@@ -144,7 +144,7 @@ def test_or_if_journal_can(lab: Lab) -> None:
     lab.write("t", 2)
     (run,) = lab.topic("t").runs[1:]
     assert run.start_position >= end
-    lab.engine.queue.note_full()
+    lab.engine.queue.refusals.note_full()
     assert lab.checkpointer.is_due(), "what is needed begins behind it"
 
 

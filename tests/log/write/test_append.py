@@ -141,7 +141,7 @@ def test_a_group_is_written_whole_or_ends_writing(
             refusals.append(error)
     lab.engine.queue.sync_now()
     assert [refusal.code for refusal in refusals] == [["throttled", "internal"][after]]
-    assert (lab.engine.queue.failure is None) is (after == 0)
+    assert (lab.engine.queue.refusals.failure is None) is (after == 0)
     assert (lab.seqs("t"), lab.seqs("u")) == ([1], [1])
     lab.restart()
     assert lab.write("t", 3).first_seq == 2
@@ -208,7 +208,7 @@ def test_a_refusal_concerns_one_request_of_a_turn(lab: Lab, request_: tuple[str,
         ("t", body_of(1)), ("u", body_of(1)), request_, ("t", body_of(2)), ("u", body_of(2, 3)), request_
     )
     assert seqs_or_code(results) == [1, 1, code, 2, 2, code]
-    assert lab.engine.queue.failure is None
+    assert lab.engine.queue.refusals.failure is None
     lab.restart()
     assert (lab.seqs("t"), lab.seqs("u"), lab.seqs("full")) == ([1, 2], [1, 2, 3], [1])
 

@@ -7,24 +7,27 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 
 from tests.log.harness import Lab
 from topics.core.errors import ApiError, OutcomeUnknown, WritesOff
 from topics.log.write import commit_queue
+from topics.log.write.append import Append
 from topics.log.write.commit_queue import CommitQueue, Counters
-from topics.log.write.operation import CallbackOp, Creation, Op, PendingAppend
+from topics.log.write.operation import CallbackOp, Creation, Op
 from topics.storage.frame import FrameDraft, Kind
 
 
-class Gathered(NamedTuple):
-    """An append request."""
+class Gathered(Append):
+    """An append request that is never decoded."""
 
-    body: bytes
-    fail: Callable[[ApiError], None]
-    write: None = None
+    def __init__(self, body: bytes, fail: Callable[[ApiError], None]) -> None:
+        super().__init__("t", body)
+        self._fail = fail
+
+    def fail(self, error: ApiError) -> None:
+        self._fail(error)
 
 
 class Desk:
@@ -51,7 +54,7 @@ class Desk:
             [frame], of, lambda _: self.done.append(name), lambda _: self.failed.append(name), sync=sync
         )
 
-    def _assign(self, requests: list[PendingAppend]) -> None:
+    def _assign(self, requests: list[Append]) -> None:
         for request in requests:
             self.submit(request.body.decode())
 
@@ -207,7 +210,7 @@ def test_a_defect_while_seqs_are_assigned_ends_writing(desk: Desk, monkeypatch: 
     desk.enqueue("request")
     desk.queue.flush()
     assert (desk.done, desk.failed) == ([], ["before", "request"])
-    assert desk.queue.off is WritesOff.STORAGE_FAILED
+    assert desk.queue.refusals.off is WritesOff.STORAGE_FAILED
 
 
 def test_a_group_may_be_written_elsewhere_and_is_waited_for(desk: Desk) -> None:
@@ -235,7 +238,7 @@ def test_a_group_without_memory_for_its_headers_fails(desk: Desk, monkeypatch: p
     assert desk.queue.begin_write() is None
     assert (desk.done, desk.failed) == ([], ["a"])
     assert not desk.queue.is_writing
-    assert desk.queue.failure is not None
+    assert desk.queue.refusals.failure is not None
 
 
 def test_a_note_goes_behind_the_group_that_is_under_way(desk: Desk) -> None:
@@ -299,7 +302,7 @@ def test_a_journal_without_room_for_another_file_goes_on_in_its_own(
     with monkeypatch.context() as full:
         full.setattr(desk.journal, "rotate", refuse)
         assert not desk.queue.rotate()
-    assert desk.queue.failure is None
+    assert desk.queue.refusals.failure is None
     assert desk.queue.rotate()
 
 

@@ -124,7 +124,7 @@ def test_what_an_operation_brings_about_is_written_behind_it(tmp_path: Path) -> 
         assert engine.journal.position > before + 10
         assert engine.require("t").head == 1
         assert (await first).first_seq == 2
-        assert engine.queue.failure is None
+        assert engine.queue.refusals.failure is None
 
     gated(tmp_path, scenario)
 

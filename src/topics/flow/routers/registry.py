@@ -314,7 +314,7 @@ class Routers:
         return 1 if self.is_braked() else PULL_STEPS
 
     def _can_move(self, router: Router) -> bool:
-        return not router.is_blocked and self._engine.queue.may_forward and self._is_open(router)
+        return not router.is_blocked and self._engine.queue.refusals.may_forward and self._is_open(router)
 
     def _behind(self, topic: Topic) -> list[Router]:
         return [router for router in self.table.into(topic) if router.is_behind]
@@ -323,7 +323,7 @@ class Routers:
         queue = self._engine.queue
         # Called back in the middle of a commit, it would overtake what is still to take effect: the
         # background pass follows at once.
-        if not behind or queue.effects.are_running or not queue.may_forward:
+        if not behind or queue.effects.are_running or not queue.refusals.may_forward:
             return
         # Just these: other destinations of the same source can wait for the background.
         source = behind[0].source
@@ -347,7 +347,7 @@ class Routers:
         queue = self._engine.queue
         self.owing.update(self.stuck)
         self.stuck = {}
-        while self.owing and queue.may_forward:
+        while self.owing and queue.refusals.may_forward:
             source = self.owing.pop(next(iter(self.owing)))
             moved = self.step(source, is_over)
             if moved:
@@ -357,10 +357,10 @@ class Routers:
                 (self.owing if moved else self.stuck)[source.id] = source
             if is_over():
                 break
-        if queue.failure is not None:
+        if queue.refusals.failure is not None:
             # Writes are off until restart, and these are writes.
             self.owing, self.stuck = {}, {}
-        elif not queue.may_forward:
+        elif not queue.refusals.may_forward:
             # Looked at again and again until there is room.
             self.stuck.update(self.owing)
             self.owing = {}
@@ -377,7 +377,7 @@ class Routers:
         queue = self._engine.queue
         queue.flush()
         self._engine.refresh(source)
-        if not queue.may_forward:
+        if not queue.refusals.may_forward:
             return False
         by_position: dict[int, list[Router]] = {}
         for router in routers:

@@ -79,7 +79,7 @@ class Recovery:
             ahead=engine.ahead,
         )
         engine.start(journal, assign)
-        if not self._sign(lost_frames) and engine.queue.failure is None:
+        if not self._sign(lost_frames) and engine.queue.refusals.failure is None:
             engine.hold_until(lambda: self._sign(lost_frames))
         # Age has taken records up to a time that perhaps only the witness page knew: the journal gets it now.
         engine.clock_mark.catch_up()

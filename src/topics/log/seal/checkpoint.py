@@ -112,7 +112,7 @@ class Checkpointer:
 
     def is_due(self) -> bool:
         engine = self._engine
-        if engine.queue.failure is not None:
+        if engine.queue.refusals.failure is not None:
             return False
         if engine.writes_off is not None:
             # On a full disk, where snapshots take from the reserve: only if it gives room back.
@@ -278,7 +278,7 @@ class Checkpointer:
         finally:
             sealer.abandon(plan)
         engine.queue.sync_journal()
-        if engine.queue.failure is not None:
+        if engine.queue.refusals.failure is not None:
             return
         body, replay_from = self.capture()
         self.write_snapshot(body)

@@ -49,15 +49,6 @@ _state = msgspec.msgpack.Decoder(KeysState)
 
 
 class AllKeys(Extension):
-    __slots__ = (
-        "_aged_at_ms",
-        "_by_age",
-        "_find",
-        "_holders",
-        "_to_sweep",
-        "shared",
-    )
-
     name = "keys"
     kinds: tuple[int, ...] = (Kind.KEYED,)
 

@@ -275,7 +275,7 @@ def _failure(engine: Engine, error: Exception, *unfinished: Op) -> ApiError:
     if not isinstance(error, InvariantViolated):
         log.error("an append request could not be judged", exc_info=error)
     engine.queue.give_up(error, *unfinished)
-    return engine.queue.failure or short_of_memory()
+    return engine.queue.refusals.failure or short_of_memory()
 
 
 def _may_exceed_total(engine: Engine, requests: Iterable[Append], decoded: Iterable[Write | None]) -> bool:

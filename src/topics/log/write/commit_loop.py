@@ -212,7 +212,7 @@ class CommitLoop:
 
     def _too_much_unsynced(self) -> bool:
         journal = self._journal
-        return journal.position - journal.synced > TRICKLE_BYTES and self._queue.failure is None
+        return journal.position - journal.synced > TRICKLE_BYTES and self._queue.refusals.failure is None
 
     def _start_sync(self) -> None:
         self._busy = True

@@ -19,10 +19,11 @@ An operation never overtakes an earlier one of the same topic: it waits while an
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from topics.core import MIB, ApiError, Histogram, InvariantViolated, WritesOff
+from topics.core import MIB, ApiError, Histogram, InvariantViolated
 from topics.log.topic import Topic
-from topics.log.write.operation import CallbackOp, Op, PendingAppend
+from topics.log.write.operation import CallbackOp, Op
 from topics.log.write.refusals import (
     GroupWrite,
     Refusals,
@@ -32,6 +33,9 @@ from topics.log.write.refusals import (
     without_growth,
 )
 from topics.storage import FrameDraft, Journal, Reserve, SyncTicket, Witness, is_full
+
+if TYPE_CHECKING:
+    from topics.log.write.append import Append
 
 log = logging.getLogger("topics.commit")
 
@@ -45,16 +49,6 @@ MAX_WAITING_OPS = 100_000
 
 class Counters:
     """Journal activity, as the metrics show it."""
-
-    __slots__ = (
-        "batches",
-        "bytes_written",
-        "frames",
-        "queue_depth_peak",
-        "rotations",
-        "submit_full",
-        "syncs_us",
-    )
 
     def __init__(self) -> None:
         self.frames = self.batches = self.bytes_written = self.rotations = self.submit_full = 0
@@ -218,7 +212,7 @@ class CommitQueue:
         witness: Witness,
         counters: Counters,
         reserve: Reserve,
-        assign: Callable[[list[PendingAppend]], None],
+        assign: "Callable[[list[Append]], None]",
     ) -> None:
         """`assign` submits operations for append requests. It raises only if it has not begun to do so."""
         self._journal = journal
@@ -233,7 +227,7 @@ class CommitQueue:
         # The number of the group that gathers now.
         self.group = 1
         # Append requests whose records have no seqs yet, in the order of their arrival.
-        self._pending: list[PendingAppend] = []
+        self._pending: list[Append] = []
         self._is_assigning = False
         # Bytes of the bodies that were assigned for the next flush. The commit loop looks at them before it
         # decides how to write.
@@ -268,7 +262,7 @@ class CommitQueue:
 
     # --- append requests --------------------------------------------------------------------------------
 
-    def enqueue(self, request: PendingAppend) -> None:
+    def enqueue(self, request: "Append") -> None:
         """Gather an append request for the next flush."""
         pending = self._pending
         if len(pending) >= MAX_WAITING_OPS:
@@ -304,7 +298,7 @@ class CommitQueue:
         except Exception as error:
             log.exception("append requests could not be judged")
             self.give_up(error)
-            failure = self.failure or ApiError("internal", str(error))
+            failure = self.refusals.failure or ApiError("internal", str(error))
             for request in requests:
                 request.fail(failure)
         finally:
@@ -480,7 +474,7 @@ class CommitQueue:
             self._journal.finish_write(write.written)
         else:
             write.ops = self.refusals.rescue(write.error, write.ops)
-            if self.failure is not None:
+            if self.refusals.failure is not None:
                 return False
             write.written = self._journal.position - before
         write.has_landed = True
@@ -526,7 +520,7 @@ class CommitQueue:
                 if not is_full(error):
                     self.refusals.latch(error)
                     return False
-                self.note_full()
+                self.refusals.note_full()
                 if not self._reserve.give(0):
                     return False
 
@@ -541,32 +535,8 @@ class CommitQueue:
     def sync_journal(self) -> None:
         """Make everything written so far durable, also what no class asks to sync."""
         self.sync_now()
-        if self.failure is None and self._journal.synced < self._journal.position:
+        if self.refusals.failure is None and self._journal.synced < self._journal.position:
             self.effects.sync_here()
-
-    # --- refusals, for callers above the log ------------------------------------------------------------
-
-    @property
-    def failure(self) -> ApiError | None:
-        """The answer to every operation, once writing has ended."""
-        return self.refusals.failure
-
-    @property
-    def refusal(self) -> ApiError | None:
-        """The answer to operations that make the log larger, if they are refused."""
-        return self.refusals.refusal
-
-    @property
-    def off(self) -> WritesOff | None:
-        return self.refusals.off
-
-    @property
-    def may_forward(self) -> bool:
-        return self.refusals.may_forward
-
-    def note_full(self) -> None:
-        """Refuse what makes the log larger: there is no room on the disk."""
-        self.refusals.note_full()
 
     def give_up(self, cause: BaseException, *unfinished: Op) -> None:
         """Take no more writes: the journal refused something outside an operation. Fail `unfinished`."""

@@ -11,11 +11,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from topics.core import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, TopicConfig, invalid
+from topics.core import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, invalid
 from topics.log.seal.snapshot_state import Part
 from topics.storage import DIGEST_BYTES, Keys, encode_keys
+
+if TYPE_CHECKING:
+    from topics.log.topic import Topic
 
 # Expired keys are dropped so many chunks at a time when others come, so that no append pays for all of them.
 _CHUNKS_AT_ONCE = 4
@@ -36,7 +39,7 @@ def check_key(key: bytes) -> None:
         raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
 
 
-def keys_kept_ms(topic: "Keyed", now_ms: int) -> int:
+def keys_kept_ms(topic: "Topic", now_ms: int) -> int:
     """How long the topic remembers keys now: its window, unless there were too many keys."""
     window_ms = topic.config.idempotency_window_ms
     keys = topic.keys
@@ -166,15 +169,6 @@ class KeyChunk:
         return self.gone, copy.digests, copy.rows.tobytes()
 
 
-class Keyed(Protocol):
-    """A topic, as far as its keys have to know it."""
-
-    config: TopicConfig
-    head: int
-    assigned: int
-    keys: "TopicKeys | None"
-
-
 class SharedByKeys:
     """What the keys of all topics have in common: the salt of their digests, their number, and its bounds."""
 
@@ -232,7 +226,7 @@ class TopicKeys:
         "waiters",
     )
 
-    def __init__(self, topic: Keyed, shared: SharedByKeys) -> None:
+    def __init__(self, topic: "Topic", shared: SharedByKeys) -> None:
         self.topic = topic
         self.shared = shared
         self.by_slot: dict[int, KeyChunk] = {}

@@ -1,27 +1,15 @@
 """Operations: frames that the journal is to take, and the effect once it has them."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from mypy_extensions import mypyc_attr
 
-from topics.codec import Write
 from topics.core import ApiError
 from topics.log.topic import Topic
 from topics.storage import FrameDraft
 
 Fail = Callable[[ApiError], None]
-
-
-class PendingAppend(Protocol):
-    """An append request that waits for the end of its turn."""
-
-    body: bytes
-    # The records, if they are decoded already.
-    write: Write | None
-
-    def fail(self, error: ApiError) -> None:
-        """Report that nothing of the request was or will be written."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -12,12 +12,15 @@ import logging
 import time
 from collections.abc import Sequence
 from threading import Event
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from topics.core import ApiError, InvariantViolated, OutcomeUnknown, WritesOff
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
 from topics.storage import FrameDraft, Journal, PendingWrite, Reserve, is_full, void_frames
+
+if TYPE_CHECKING:
+    from topics.log.write.commit_queue import CommitQueue
 
 log = logging.getLogger("topics.commit")
 
@@ -59,23 +62,10 @@ class Unfinished(NamedTuple):
     unwritten: list[Op]
 
 
-class WaitingOps(Protocol):
-    """The commit queue, as far as refusals change it."""
-
-    def take_growth(self, grown: set[Topic], refused: list[Op]) -> None:
-        """Move what makes the log larger, or builds on refused operations, from the queue to `refused`.
-
-        `grown` holds the topics of refused operations, and gets the topics of those that are moved.
-        """
-
-    def take_unfinished(self) -> Unfinished:
-        """Leave nothing in the queue."""
-
-
 class Refusals:
     """Whether operations are refused, and what becomes of them."""
 
-    def __init__(self, journal: Journal, reserve: Reserve, queue: WaitingOps) -> None:
+    def __init__(self, journal: Journal, reserve: Reserve, queue: "CommitQueue") -> None:
         self._journal = journal
         self._reserve = reserve
         self._queue = queue
