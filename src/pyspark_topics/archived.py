@@ -65,13 +65,12 @@ class Archived:
         self._lake.refresh()
         self._files = self._lake.files()
         self._views = dict(views)
-        return {name: self._lowered(view) for name, view in views.items()}
-
-    def _lowered(self, view: TopicView) -> TopicView:
-        reached = self._lake.archived(view.name, view.epoch) or ORIGIN
-        held = self._holding(view.name, view.epoch, ORIGIN, reached)
-        first = min((one.low["seq"] for one in held), default=view.floor)
-        return replace(view, floor=min(view.floor, first))
+        lowered = {}
+        for name, view in views.items():
+            held = self._holding(name, view.epoch, ORIGIN, self._lake.archived(name, view.epoch) or ORIGIN)
+            first = min((one.low["seq"] for one in held), default=view.floor)
+            lowered[name] = replace(view, floor=min(view.floor, first))
+        return lowered
 
     def _holding(self, topic: str, epoch: int, first: int, last: int) -> list[DataFile]:
         return [one for one in self._files if may_hold(one, topic, epoch, first, last)]

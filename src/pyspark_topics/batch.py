@@ -19,9 +19,9 @@ from pyspark_topics.rows import ReadSchema
 from pyspark_topics.servers import TopicsClient
 from pyspark_topics.subscription import end_of, start_of, subscribed
 
-# Filters that say where values begin, and those that say where they end.
-_FROM = (spark.EqualTo, spark.GreaterThan, spark.GreaterThanOrEqual)
-_UP_TO = (spark.EqualTo, spark.LessThan, spark.LessThanOrEqual)
+# Filters that say where values begin and where they end, and how far from the value in the filter.
+_FROM = {spark.EqualTo: 0, spark.GreaterThanOrEqual: 0, spark.GreaterThan: 1}
+_UP_TO = {spark.EqualTo: 0, spark.LessThanOrEqual: 0, spark.LessThan: -1}
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,18 @@ class Narrowing:
         return self
 
     def _with_seq(self, one: spark.Filter, value: int) -> Self:
-        narrowed = self
-        if isinstance(one, _FROM):
-            after = value if isinstance(one, spark.GreaterThan) else value - 1
-            narrowed = replace(narrowed, after_seq=max(self.after_seq, after))
-        if isinstance(one, _UP_TO):
-            last = value - 1 if isinstance(one, spark.LessThan) else value
-            narrowed = replace(narrowed, to_seq=_lower(self.to_seq, last))
-        return narrowed
+        first, last = _FROM.get(type(one)), _UP_TO.get(type(one))
+        after_seq = self.after_seq if first is None else max(self.after_seq, value + first - 1)
+        to_seq = self.to_seq if last is None else _lower(self.to_seq, value + last)
+        return replace(self, after_seq=after_seq, to_seq=to_seq)
 
     def _with_ts(self, one: spark.Filter, value: datetime) -> Self:
         moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         # Records have milliseconds, Spark microseconds: keep the whole millisecond at either end.
         ms = int(moment.timestamp() * 1000)
-        narrowed = self
-        if isinstance(one, _FROM):
-            narrowed = replace(narrowed, since_ts=max(self.since_ts or 0, ms))
-        if isinstance(one, _UP_TO):
-            narrowed = replace(narrowed, until_ts=_lower(self.until_ts, max(ms + 2, 0)))
-        return narrowed
+        since_ts = max(self.since_ts or 0, ms) if type(one) in _FROM else self.since_ts
+        until_ts = _lower(self.until_ts, max(ms + 2, 0)) if type(one) in _UP_TO else self.until_ts
+        return replace(self, since_ts=since_ts, until_ts=until_ts)
 
     def _with_tag(self, one: spark.Filter, value: str) -> Self:
         if isinstance(one, spark.EqualTo):

@@ -244,9 +244,6 @@ class SinkRows:
             names, {n: kinds[n] for n in names if isinstance(kinds[n], _NESTED)}, options.topic is not None
         )
 
-    def render(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self.timed(self.plain(batch), batch)
-
     def plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Values as JSON text; times apart."""
         names = [name for name in self.names if name != EVENT_TS]

@@ -21,7 +21,8 @@ def rows(ddl: str, topic: str | None = "t") -> SinkRows:
 
 def rendered(ddl: str, values: list[object], kind: pa.DataType) -> list[str]:
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["data"])
-    texts: list[str] = rows(f"data {ddl}").render(batch).column("data").to_pylist()
+    sink = rows(f"data {ddl}")
+    texts: list[str] = sink.timed(sink.plain(batch), batch).column("data").to_pylist()
     return texts
 
 

@@ -8,9 +8,13 @@ delta-rs commits. Files are written and read here, in the same places and with t
 table is checked before anything is created, so a table that is refused leaves nothing behind.
 """
 
+import json
 import os
+import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 # The format of tables and of state that this version writes, and the only one that it reads.
 FORMAT = "1"
+FIRST_COMMIT = f"_delta_log/{0:020}.json"
 # The property of a table that says so.
 MARK = {"topics.format": FORMAT}
 SCHEMES = ("s3", "s3a", "az", "abfs", "abfss", "gs")
@@ -69,6 +74,16 @@ def is_table(where: Location) -> bool:
         raise PipelineFailed(f"cannot look for a table at {where.uri}: {in_a_line(error)}") from error
 
 
+def first_commit(create: Callable[[str], object]) -> bytes:
+    """Return the first commit of a table, without the place at which `create` made it."""
+    with tempfile.TemporaryDirectory() as folder:
+        create(folder)
+        actions = [*map(json.loads, Path(folder, FIRST_COMMIT).read_text().splitlines())]
+    for one in actions:
+        one.get("commitInfo", {}).get("operationParameters", {}).pop("location", None)
+    return "\n".join(map(json.dumps, actions)).encode()
+
+
 def make_table(
     where: Location, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> DeltaTable:
@@ -99,10 +114,23 @@ class Folder:
     def beside(self, suffix: str) -> Self:
         return type(self)(self.uri + suffix)
 
-    def create(self, name: str) -> "_LocalSink":
-        """Return a file to write to: Arrow writes to its `stream`, then it is finished or abandoned."""
+    def create(self, name: str) -> pa.NativeFile:
+        """Return a new file to write to, which `finish` or `abandon` ends."""
         os.makedirs(self.uri, exist_ok=True)
-        return _LocalSink(self.source(name))
+        return pa.OSFile(self.source(name), "wb")
+
+    def finish(self, name: str, stream: pa.NativeFile) -> int:
+        """Make the file durable and return its size."""
+        stream.close()
+        path = self.source(name)
+        with open(path, "rb") as written:
+            os.fsync(written.fileno())
+        sync_folder(self.uri)
+        return os.path.getsize(path)
+
+    def abandon(self, name: str, stream: pa.NativeFile) -> None:
+        stream.close()
+        os.unlink(self.source(name))
 
     def source(self, name: str) -> str:
         """Return what Arrow opens to read a file."""
@@ -135,26 +163,21 @@ class Folder:
         sync_folder(str(folder))
 
     def make_table(self, create: Callable[[str], object]) -> None:
-        """Have `create` make a table here, unless one exists."""
-        create(self.uri)
+        """Have `create` make a table here, unless one exists.
 
-
-class _LocalSink:
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.stream = pa.OSFile(path, "wb")
-
-    def finish(self) -> int:
-        """Make the file durable and return its size."""
-        self.stream.close()
-        with open(self._path, "rb") as written:
-            os.fsync(written.fileno())
-        sync_folder(os.path.dirname(self._path))
-        return os.path.getsize(self._path)
-
-    def abandon(self) -> None:
-        self.stream.close()
-        os.unlink(self._path)
+        Two writers must not both succeed: delta-rs would commit the metadata of the second as version 1.
+        """
+        commit = Path(self.uri, FIRST_COMMIT)
+        commit.parent.mkdir(parents=True, exist_ok=True)
+        draft = commit.with_name(f"_commit_{uuid.uuid4().hex}.json.tmp")
+        with draft.open("wb") as file:
+            file.write(first_commit(create))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, commit)
+        draft.unlink()
+        sync_folder(str(commit.parent))
 
 
 def sync_folder(folder: str) -> None:

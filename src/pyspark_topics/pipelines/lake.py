@@ -152,9 +152,6 @@ class Lake:
         rows = pa.table(self.records.get_add_actions(flatten=True)).to_pylist()
         return [DataFile.from_action(row) for row in rows]
 
-    def file_paths(self) -> list[str]:
-        return [f"{self.path}/{one.path}" for one in self.files()]
-
     def gaps(self) -> list[Gap]:
         # Not through `to_pyarrow_table`: its reading threads call back into Python, and a process that ends
         # soon afterwards can be aborted by one that still lets go of a file.

@@ -6,16 +6,13 @@ store knows it; the lists of names only serve to suggest the one that was meant.
 """
 
 import io
-import json
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import obstore
@@ -24,8 +21,8 @@ from obstore import store as stores
 from obstore.exceptions import AlreadyExistsError, UnknownConfigurationKeyError
 
 from pyspark_topics.errors import PipelineFailed, did_you_mean, in_a_line
+from pyspark_topics.pipelines.delta_table import FIRST_COMMIT, first_commit
 
-_FIRST_COMMIT = f"_delta_log/{0:020}.json"
 _PROBES = "_topics_probe"
 # A probe takes a second.
 _OLD_PROBE = timedelta(hours=1)
@@ -66,8 +63,17 @@ class ObjectStore:
     def beside(self, suffix: str) -> Self:
         return type(self)(self.uri + suffix, self.options)
 
-    def create(self, name: str) -> "_Put":
-        return _Put(self, name)
+    def create(self, name: str) -> pa.NativeFile:
+        """Return a file in memory; `finish` puts it when it is whole."""
+        return pa.BufferOutputStream()
+
+    def finish(self, name: str, stream: Any) -> int:
+        content = stream.getvalue()
+        self.put(name, memoryview(content).cast("B"))
+        return int(content.size)
+
+    def abandon(self, name: str, stream: pa.NativeFile) -> None:
+        stream.close()
 
     def source(self, name: str) -> pa.NativeFile:
         return pa.PythonFile(_Object(self, name), "r")
@@ -97,17 +103,14 @@ class ObjectStore:
             except AlreadyExistsError:
                 return
             finally:
-                self._sweep(name)
+                # The probe, and those of writers that were killed while they tried.
+                old = datetime.now(UTC) - _OLD_PROBE
+                listed = (one for page in obstore.list(self.store, _PROBES) for one in page)
+                self.remove([name, *(one["path"] for one in listed if one["last_modified"] < old)])
         raise PipelineFailed(
             f"the store of {self.uri} took a put with If-None-Match: * for an object that was there, so two "
             "writers could overwrite each other's commits: use a store that honours conditional puts"
         )
-
-    def _sweep(self, probe: str) -> None:
-        """The probe, and those of writers that were killed while they tried."""
-        old = datetime.now(UTC) - _OLD_PROBE
-        listed = (one for page in obstore.list(self.store, _PROBES) for one in page)
-        self.remove([probe, *(one["path"] for one in listed if one["last_modified"] < old)])
 
     def sync_commits(self, first: int, last: int) -> None:
         """Do nothing: an object is durable when the store has answered."""
@@ -128,14 +131,9 @@ class ObjectStore:
 
     def make_table(self, create: Callable[[str], object]) -> None:
         """Make the table in a folder and put its first commit: delta-rs would need a dozen requests."""
-        with tempfile.TemporaryDirectory() as folder:
-            create(folder)
-            actions = [*map(json.loads, Path(folder, _FIRST_COMMIT).read_text().splitlines())]
-        for one in actions:  # must not name that folder
-            one.get("commitInfo", {}).get("operationParameters", {}).pop("location", None)
-        commit = "\n".join(map(json.dumps, actions))
+        commit = first_commit(create)
         with self.told("write to"), suppress(AlreadyExistsError):
-            obstore.put(self.store, _FIRST_COMMIT, commit.encode(), mode="create")
+            obstore.put(self.store, FIRST_COMMIT, commit, mode="create")
 
     def read(self, name: str) -> bytes | None:
         with self.told("read from"):
@@ -158,22 +156,6 @@ def _sorted_out(options: Iterable[tuple[str, str]]) -> tuple[dict[str, Any], dic
         else:
             own[key.lower()] = value
     return own, connection
-
-
-class _Put:
-    """In memory until it is whole."""
-
-    def __init__(self, bucket: ObjectStore, name: str) -> None:
-        self._bucket, self._name = bucket, name
-        self.stream = pa.BufferOutputStream()
-
-    def finish(self) -> int:
-        content = self.stream.getvalue()
-        self._bucket.put(self._name, memoryview(content).cast("B"))
-        return int(content.size)
-
-    def abandon(self) -> None:
-        self.stream.close()
 
 
 class _Object(io.RawIOBase):

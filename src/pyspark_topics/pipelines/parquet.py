@@ -118,9 +118,9 @@ class _OpenFile:
 
     def __init__(self, where: Location, schema: pa.Schema, partition: Partition, layout: Layout) -> None:
         self.path = f"part-{uuid.uuid4().hex}.zstd.parquet"
-        self._sink = where.create(self.path)
+        self._where, self._stream = where, where.create(self.path)
         self._writer = pq.ParquetWriter(
-            self._sink.stream,
+            self._stream,
             schema,
             compression="zstd",
             use_dictionary=[name for name in _REPEATING if name in schema.names],
@@ -136,7 +136,7 @@ class _OpenFile:
 
     def add(self, table: pa.Table) -> None:
         self._writer.write_table(table)
-        self.size = self._sink.stream.tell()
+        self.size = self._stream.tell()
         self._rows += table.num_rows
         for name in self._measured:
             found = pc.min_max(table[name]).as_py()
@@ -146,14 +146,14 @@ class _OpenFile:
 
     def finish(self) -> DataFile:
         self._writer.close()
-        size = self._sink.finish()
+        size = self._where.finish(self.path, self._stream)
         told = [name for name in self._low if _is_told(self._low[name]) and _is_told(self._high[name])]
         low, high = ({name: ends[name] for name in told} for ends in (self._low, self._high))
         return DataFile(self.path, size, self._rows, low, high, self._partition)
 
     def abandon(self) -> None:
         self._writer.close()
-        self._sink.abandon()
+        self._where.abandon(self.path, self._stream)
 
 
 def _is_told(value: Any) -> bool:

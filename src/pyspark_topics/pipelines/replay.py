@@ -145,7 +145,10 @@ class _Replayer:
         done = 0
         while job.at < job.about["to_seq"] and not context.stop.is_set():
             steps = self._steps()
-            for step, staged in zip(steps, self._stage(steps), strict=True):
+            options = WriteOptions(context.server, self.settings.into)
+            times = _ms(self.settings.since), _ms(self.settings.until)
+            stages = on_executors(context.spark, partial(stage_step, options, times), steps)
+            for step, staged in zip(steps, stages, strict=True):
                 pace.pay(staged.records)
                 if context.stop.is_set():
                     break
@@ -189,11 +192,6 @@ class _Replayer:
         names = tuple(one.path for one in files if _may_hold(one, first, last))
         epoch = self.job.about["epoch"]
         return TableRange(self.lake.location, names, self.settings.topic, epoch, first, last)
-
-    def _stage(self, steps: list[TableRange]) -> list[Staged]:
-        options = WriteOptions(self.context.server, self.settings.into)
-        times = _ms(self.settings.since), _ms(self.settings.until)
-        return on_executors(self.context.spark, partial(stage_step, options, times), steps)
 
     def _commit(self, step: TableRange, staged: Staged) -> None:
         texts = [as_text(gap.topic, gap.gap_from, gap.gap_to, gap.reason) for gap in self._gaps(step)]

@@ -224,7 +224,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if self.sql is not None:
             result = by_sql(spark, self.sql, views)
         else:
-            result = by_function(self._function(), views, spark)
+            named = isinstance(self.python, str)
+            function = load_function(self.python, Path(self._folder)) if named else self.python
+            result = by_function(function, views, spark)
         if not result.isStreaming:
             raise PipelineFailed(f"the query reads none of its topics; it can name: {', '.join(views)}")
         records = as_records(result, self.into)
@@ -248,12 +250,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             # The others are read, and written where they belong, beside the query.
             frame = fitting(frame, self.schema)
         return prepared(frame, self.schema, self.watermark, self.event_ts)
-
-    def _function(self) -> Callable[..., Any]:
-        if isinstance(self.python, str):
-            return load_function(self.python, Path(self._folder))
-        function: Callable[..., Any] = self.python
-        return function
 
     def _views(
         self,

@@ -127,11 +127,6 @@ def settled(found: Iterable[Mapping[str, frozenset[str]]]) -> dict[str, pa.DataT
 _MISFIT = object()
 
 
-def _whole(kind: pa.DataType) -> Callable[[Any], Any]:
-    least, most = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
-    return lambda value: value if type(value) is int and least <= value <= most else _MISFIT
-
-
 def _number(value: Any, exact_up_to: int = 2**53) -> Any:
     is_exact = type(value) is float or (type(value) is int and abs(value) <= exact_up_to)
     return float(value) if is_exact else _MISFIT
@@ -184,7 +179,8 @@ def _decimal(kind: pa.DataType) -> Callable[[bytes], Any]:
 
 def _fitter(kind: pa.DataType) -> Callable[[Any], Any]:
     if kinds.is_integer(kind):
-        return _whole(kind)
+        least, most = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+        return lambda value: value if type(value) is int and least <= value <= most else _MISFIT
     if kinds.is_floating(kind):
         return _single if kind.bit_width == 32 else _number
     return {pa.bool_(): _boolean, pa.date32(): _date, TIMESTAMP: _time}[kind]

@@ -105,8 +105,12 @@ def test_what_is_wrong_with_a_store_is_one_sentence(s3: S3) -> None:
 def test_what_a_store_refuses_a_task_is_one_sentence_too(s3: S3) -> None:
     """Of a task only text arrives: the sentence is found in it by the name of its error."""
     where = location("s3://no-such-bucket/t", s3.options)
-    sink = where.create("x.parquet")
-    for attempt in (sink.finish, lambda: where.source("x.parquet"), lambda: where.files("")):
+    stream = where.create("x.parquet")
+    for attempt in (
+        lambda: where.finish("x.parquet", stream),
+        lambda: where.source("x.parquet"),
+        lambda: where.files(""),
+    ):
         with pytest.raises(PipelineFailed, match=r"^cannot .* s3://no-such-bucket/t: ") as found:
             attempt()
         trace = "".join(traceback.format_exception(found.value))
