@@ -156,7 +156,7 @@ def puts(spark: SparkSession, table: str, target: str, storage: dict[str, str]) 
     store = ObjectStore(target, tuple(storage.items()))
     started = time.perf_counter()
     with ThreadPoolExecutor(spark.sparkContext.defaultParallelism) as threads:
-        list(threads.map(lambda one: store.write(*one), contents))
+        list(threads.map(lambda one: store.put(*one), contents))
     return time.perf_counter() - started
 
 
