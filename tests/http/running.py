@@ -72,7 +72,7 @@ class Running(InThread):
     def __init__(
         self, routes: list[Route], settings: Settings, keys: str, readiness: Readiness, limits: Limits
     ) -> None:
-        self.keyring = KeyRing.parse(keys)
+        self.keyring = KeyRing.of(Settings(api_keys=keys))
         self.readiness = readiness
         self.server: Server
         self._arguments = (settings, self.keyring, routes, readiness)

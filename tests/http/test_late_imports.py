@@ -96,7 +96,7 @@ sys.meta_path.insert(0, Finder())
 body = b'{{"identity": {{"id": "i", "batch": 0}}, "parts": []}}'
 exchange = SimpleNamespace(
     name="s", params=("p",), key=None, body=body, query=lambda name: None,
-    header=lambda name: b"application/vnd.apache.arrow.stream", note=lambda fields: None,
+    headers={{b"content-type": b"application/vnd.apache.arrow.stream"}}, note=lambda fields: None,
     refuse_unknown_fields=lambda: None,
 )
 try:

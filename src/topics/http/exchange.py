@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from functools import partial
 from io import BytesIO
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -358,8 +357,8 @@ class Exchange(Request):
 
     # Running handlers
 
-    def run(self, coroutine: Coroutine[Any, Any, None], *, until_closed: bool = False) -> None:
-        """Run an async handler; with `until_closed` it is cancelled when the client goes away."""
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run an async handler."""
         channel = self._channel
         if channel is None:
             coroutine.close()
@@ -370,8 +369,6 @@ class Exchange(Request):
         task = channel.context.loop.create_task(steps)
         channel.context.tasks.add(task)
         task.add_done_callback(channel.context.tasks.discard)
-        if until_closed:
-            self.on_close(partial(_cancel, task))
 
     async def _guard(self, coroutine: Coroutine[Any, Any, None]) -> None:
         try:
@@ -451,7 +448,3 @@ class Exchange(Request):
                 closer()
             except Exception:
                 logger.exception("a close callback failed")
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()

@@ -18,7 +18,7 @@ from topics.http.admission.auth import ApiKey
 from topics.http.admission.callers import page_headers
 from topics.http.admission.limits import RequestRoom
 from topics.http.response_heads import HeaderList
-from topics.http.routing import Match, Route, path_of
+from topics.http.routing import Match, Route
 
 Body = TypeVar("Body")
 _TRUE = ("true", "1")
@@ -130,17 +130,9 @@ class Request(StrictInput):
         return self.method_bytes.decode()
 
     @property
-    def path(self) -> bytes:
-        return path_of(self.target)
-
-    @property
     def handled(self) -> bool:
         """It was let in, and its handler was called."""
         return self.started > 0.0
-
-    def header(self, name: bytes) -> bytes | None:
-        """`name` in lower case."""
-        return self.headers.get(name)
 
     def query(self, name: str) -> str | None:
         """The first value given for a query parameter, decoded."""

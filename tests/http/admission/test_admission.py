@@ -1,10 +1,11 @@
 import pytest
 
+from topics.core.settings import Settings
 from topics.http.admission.auth import ADMIN, READ, WRITE, KeyRing
 from topics.http.routing import Body, Route
 
 KEYS = "all,reader:r,boats::boat.,both:rw"
-PLACES = {key.name: place for place, key in enumerate(KeyRing.parse(KEYS).keys, start=1)}
+PLACES = {key.name: place for place, key in enumerate(KeyRing.of(Settings(api_keys=KEYS)).keys, start=1)}
 
 
 def answer(exchange):

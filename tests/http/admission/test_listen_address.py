@@ -41,9 +41,9 @@ def test_everything_else_is_exposed(host):
 
 
 def test_exposed_without_keys_needs_an_explicit_word():
-    exposed = Settings(host="0.0.0.0")
+    exposed, none = Settings(host="0.0.0.0"), KeyRing([])
     with pytest.raises(ConfigError):
-        refuse_exposure_without_keys(exposed, KeyRing.parse(""))
-    refuse_exposure_without_keys(exposed, KeyRing.parse("secret"))
-    refuse_exposure_without_keys(Settings(host="127.0.0.1"), KeyRing.parse(""))
-    refuse_exposure_without_keys(Settings(host="0.0.0.0", allow_insecure_no_auth=True), KeyRing.parse(""))
+        refuse_exposure_without_keys(exposed, none)
+    refuse_exposure_without_keys(exposed, KeyRing.of(Settings(api_keys="secret")))
+    refuse_exposure_without_keys(Settings(host="127.0.0.1"), none)
+    refuse_exposure_without_keys(Settings(host="0.0.0.0", allow_insecure_no_auth=True), none)

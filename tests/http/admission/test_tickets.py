@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from topics.core.errors import ApiError
+from topics.core.settings import Settings
 from topics.http.admission.auth import LIFETIME_S, MOST_TICKETS, KeyRing, Tickets, without_ticket
 
 PATH = b"/v0/tail?topic=a&topic=b@3"
-KEY = KeyRing.parse("secret").keys[0]
+KEY = KeyRing.of(Settings(api_keys="secret")).keys[0]
 
 
 class Clock:
@@ -65,7 +66,7 @@ def test_it_ends(tickets: Tickets, clock: Clock) -> None:
 
 
 def test_it_ends_with_its_key(tickets: Tickets) -> None:
-    key = KeyRing.parse("other").keys[0]
+    key = KeyRing.of(Settings(api_keys="other")).keys[0]
     ticket = tickets.issue(key, PATH)
     key.revoke()
     assert tickets.redeem(ticket, PATH) is None

@@ -19,7 +19,6 @@ READ = 1
 WRITE = 2
 DELETE = 4
 ADMIN = 8
-ALL = READ | WRITE | DELETE | ADMIN
 
 SCOPES = {"read": READ, "write": WRITE, "delete": DELETE, "admin": ADMIN}
 # Every way of writing a valid header takes a place; this only has to hold the usual ones.
@@ -79,11 +78,6 @@ class KeyRing:
     def of(cls, settings: Settings) -> "KeyRing":
         keys = read_keys(settings)
         return cls(keys, enabled=bool(keys) or settings.api_keys_file is not None)
-
-    @classmethod
-    def parse(cls, text: str) -> "KeyRing":
-        """Entries `secret[:scopes[:prefixes]]`, joined with commas."""
-        return cls([ApiKey(entry) for entry in parse_keys(text)])
 
     def replace(self, keys: list[ApiKey]) -> set[ApiKey]:
         """From now on these are the keys. Returns those that are keys no longer.

@@ -33,7 +33,7 @@ COLUMNS = ("data", *(field.name for field in FIELDS), "meta")
 )
 async def append(service: Service, exchange: Exchange) -> None:
     require_arrow(exchange)
-    named, header = exchange.query("idempotency_key"), exchange.header(b"idempotency-key")
+    named, header = exchange.query("idempotency_key"), exchange.headers.get(b"idempotency-key")
     key = named.encode() if named is not None else None if header is None else header.strip(b" \t")
     if key is not None:
         check_key(key)
@@ -178,7 +178,7 @@ class BulkAppend:
 
 
 def require_arrow(exchange: Exchange) -> None:
-    if not (exchange.header(b"content-type") or b"").strip().lower().startswith(ARROW):
+    if not exchange.headers.get(b"content-type", b"").strip().lower().startswith(ARROW):
         raise ApiError("unsupported_media_type", f"the body must be declared as {ARROW.decode()}")
 
 
