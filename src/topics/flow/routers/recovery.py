@@ -1,12 +1,14 @@
 """Routers across restarts: their state in snapshots, their frames, and the records that copies are made from.
 
 `Lineage` is filled from the journal, not from topics. A source may meanwhile have deleted, evicted or dropped
-what was copied. The frames are still there, because a run that depends on them holds the journal back."""
+what was copied. The frames are still there, because a run that depends on them holds the journal back.
+"""
 
 import logging
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,14 +35,6 @@ from topics.flow.routers.registry import Routers
 from topics.log import Engine, Extension, HotColumns, Topic, expire, is_loaded, load_rows, rows_of
 from topics.log.remove import ledger
 from topics.storage import I64, Columns, Frame, Kind, Records, join_records
-
-
-@dataclass(slots=True)
-class Rendered:
-    """Copies as the destination stores them. No frame they depend on lies below `position`."""
-
-    rows: AnyRows
-    position: int
 
 
 @dataclass(slots=True)
@@ -75,27 +69,22 @@ class _Known:
 
 class Lineage:
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self.known: dict[int, _Known] = {}
 
     def follow(self, topic_id: int) -> None:
         """Copies may be made from this topic: remember its records from here on."""
-        self._known.setdefault(topic_id, _Known())
-
-    def forget_all(self) -> None:
-        self._known.clear()
-
-    def follows(self, topic_id: int) -> bool:
-        return topic_id in self._known
+        self.known.setdefault(topic_id, _Known())
 
     def note_append(self, frame: Frame) -> None:
-        known = self._known.get(frame.topic_id)
+        known = self.known.get(frame.topic_id)
         if known is not None:
-            known.add(_Stretch(frame.first_seq, frame.count, frame.position, lambda: _append_columns(frame)))
+            load = partial(_columns_of, frame)
+            known.add(_Stretch(frame.first_seq, frame.count, frame.position, load))
 
     def note_step(self, step: Step, position: int) -> None:
         """Copies are records of their destination, and may have been copied on from there."""
         for plan in step.plans:
-            known = self._known.get(plan.dest)
+            known = self.known.get(plan.dest)
             if known is None or not plan.kept:
                 continue
             for piece in plan.pieces:
@@ -104,38 +93,40 @@ class Lineage:
 
     def _derived(self, step: Step, plan: CopyPlan, piece: CopyRange, position: int) -> _Stretch:
         def load() -> Columns | None:
-            rendered = self.render(step, plan, piece, position)
-            if rendered is None:
-                return None
-            return _columns(rendered.rows)
+            made = self.render(step, plan, piece, position)
+            return None if made is None else _columns(made[0])
 
         # Its own source may lie further back; a copy that depends on this stretch depends on that as well.
         lowest = position if step.carried is not None else self._lowest(step.source, piece, position)
         return _Stretch(piece.first_dest, piece.count, lowest, load)
 
     def _lowest(self, source_id: int, piece: CopyRange, position: int) -> int:
-        known = self._known.get(source_id)
+        known = self.known.get(source_id)
         if known is None:
             return position
         begin = max(bisect_right(known.firsts, piece.first_source) - 1, 0)
         end = bisect_right(known.firsts, piece.last_source)
         return min([position, *(stretch.position for stretch in known.stretches[begin:end])])
 
-    def render(self, step: Step, plan: CopyPlan, piece: CopyRange, position: int) -> Rendered | None:
-        """Make the copies of one piece again; None when their originals are not in the journal any more."""
+    def render(
+        self, step: Step, plan: CopyPlan, piece: CopyRange, position: int
+    ) -> tuple[AnyRows, int] | None:
+        """Make the copies of one piece again; None when their originals are not in the journal any more.
+
+        Returns the rows as the destination stores them, and the position of the first frame they depend on.
+        """
         found = self._originals(step, piece.source_seqs(), position)
         if found is None:
             return None
         rows, lowest = found
         copies = copies_of(rows, with_node=plan.with_node, with_tag=plan.with_tag, stamp=plan.stamp)
-        encoded = codec.encode([copies.write], piece.first_dest, plan.ts, copies.hops)
-        return Rendered(encoded, lowest)
+        return codec.encode([copies.write], piece.first_dest, plan.ts, copies.hops), lowest
 
     def _originals(self, step: Step, seqs: I64, position: int) -> tuple[Records, int] | None:
         if step.carried is not None:
             rows = carried_rows(step.carried)
             return rows.take(np.searchsorted(rows.seqs, seqs)), position
-        known = self._known.get(step.source)
+        known = self.known.get(step.source)
         parts: list[Records] = []
         at = 0
         while at < len(seqs):
@@ -150,7 +141,7 @@ class Lineage:
         return join_records(parts), position
 
 
-def _append_columns(frame: Frame) -> Columns:
+def _columns_of(frame: Frame) -> Columns:
     return _columns(rows_of(frame))
 
 
@@ -201,12 +192,12 @@ class RouterRecovery(Extension):
 
     def start(self) -> None:
         """Let go of the old journal, and go on forwarding."""
-        self._lineage.forget_all()
+        self._lineage.known.clear()
         self._routers.note_all_owing()
 
     def follows(self, topic_id: int) -> bool:
         """Copies are made again from the records that they were made from."""
-        return self._lineage.follows(topic_id)
+        return topic_id in self._lineage.known
 
     def append_read(self, frame: Frame) -> None:
         self._lineage.note_append(frame)
@@ -232,7 +223,7 @@ class RouterRecovery(Extension):
             return
         made = self._lineage.render(step, plan, piece, position)
         if made is not None:
-            load_rows(self._engine, dest, made.rows, made.position)
+            load_rows(self._engine, dest, *made)
 
     # --- above the snapshot -----------------------------------------------------------------------------
 
@@ -309,8 +300,9 @@ class RouterRecovery(Extension):
             piece.kind = GONE
             dest.skip_to(piece.last_dest, plan.ts)
             return 0
-        dest.append(made.rows, made.position, is_kept=plan.kept)
-        return made.rows.size
+        rows, position = made
+        dest.append(rows, position, is_kept=plan.kept)
+        return rows.size
 
 
 def _state(router: Router) -> RouterState:
