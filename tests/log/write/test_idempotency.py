@@ -226,7 +226,7 @@ def _most_bytes_a_key(directory: Path, at_a_time: int) -> float:
     lab.put("t", idempotency_window_ms=10_000)
     topic, engine = lab.topic("t"), lab.engine
     keys = engine.keys.of(topic)
-    engine.keys.shared.most_a_topic = 11_000
+    engine.keys.most_a_topic = 11_000
     names, worst = (b"%040d" % number for number in count()), 0.0
     gc.collect()
     tracemalloc.start()

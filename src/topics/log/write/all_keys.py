@@ -6,6 +6,7 @@ are forgotten before their time, which is counted.
 """
 
 from collections.abc import Callable
+from hashlib import blake2b
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
@@ -15,8 +16,8 @@ from topics.core import Settings
 from topics.log.extension import Extension
 from topics.log.seal.snapshot_state import EncodedState, Part, array_head, bytes_head
 from topics.log.topic import Topic
-from topics.log.write.idempotency import SharedByKeys, TopicKeys
-from topics.storage import Frame, Kind, decode_keys
+from topics.log.write.idempotency import TopicKeys
+from topics.storage import DIGEST_BYTES, Frame, Kind, decode_keys
 
 # In one turn of upkeep so many topics are looked at, until so many keys have been let go.
 _TOPICS_A_SWEEP = 1000
@@ -54,8 +55,11 @@ class AllKeys(Extension):
 
     def __init__(self, settings: Settings, salt: bytes, find: Callable[[int], Topic | None]) -> None:
         """`salt`: like no other, for a log in which no key is remembered. `find` knows topics by their id."""
-        most, most_a_topic = settings.max_idempotency_keys, settings.max_idempotency_keys_per_topic
-        self.shared = SharedByKeys(most, most_a_topic, salt, self._enforce_bounds)
+        self.most, self.most_a_topic = settings.max_idempotency_keys, settings.max_idempotency_keys_per_topic
+        self.count = 0
+        # Keys that a bound has taken before their window was over.
+        self.forgotten = 0
+        self.use_salt(salt)
         self._find = find
         self._holders: dict[Topic, TopicKeys] = {}
         # While there are too many: all holders when it was made, the one with the oldest key on top.
@@ -63,36 +67,37 @@ class AllKeys(Extension):
         self._aged_at_ms = 0
         self._to_sweep: list[Topic] = []
 
-    @property
-    def count(self) -> int:
-        return self.shared.count
-
-    @property
-    def forgotten(self) -> int:
-        """Keys that a bound has taken before their window was over."""
-        return self.shared.forgotten
-
-    @property
-    def salt(self) -> bytes:
-        return self.shared.salt
+    def use_salt(self, salt: bytes) -> None:
+        """Make digests of keys with this salt."""
+        self.salt = salt
+        # To be copied for each key.
+        self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
 
     def of(self, topic: Topic) -> TopicKeys:
         keys = topic.keys
         if keys is None:
-            keys = self._holders[topic] = TopicKeys(topic, self.shared)
+            keys = self._holders[topic] = TopicKeys(topic, self)
             topic.keep_keys(keys)
         return keys
 
     # --- bounds -----------------------------------------------------------------------------------------
 
-    def _enforce_bounds(self, keys: TopicKeys, now_ms: int) -> None:
+    def add(self, count: int) -> None:
+        """Count keys that a topic has got; fewer, if `count` is negative."""
+        self.count += count
+
+    def forget_early(self, count: int) -> None:
+        """Count keys that a bound has taken before their window was over."""
+        self.forgotten += count
+
+    def enforce_bounds(self, keys: TopicKeys, now_ms: int) -> None:
         """Drop the oldest keys of a topic that has too many, and of all topics if they have too many."""
-        most, most_a_topic = self.shared.most, self.shared.most_a_topic
+        most, most_a_topic = self.most, self.most_a_topic
         if keys.count > most_a_topic:
             keys.forget(keys.count - most_a_topic + _some(most_a_topic), now_ms)
-        if self.shared.count > most:
+        if self.count > most:
             enough = most - _some(most)
-            while self.shared.count > enough:
+            while self.count > enough:
                 self._oldest(now_ms).forget(1, now_ms)
 
     def _oldest(self, now_ms: int) -> TopicKeys:
@@ -159,7 +164,7 @@ class AllKeys(Extension):
         if keys.salt != self.salt:
             # A process that finds none to go on from chooses another salt: the earlier keys were all over.
             self._forget_all()
-            self.shared.use_salt(keys.salt)
+            self.use_salt(keys.salt)
         self.of(topic).replay(keys, frame.first_seq, frame.clock_ms)
 
     def _forget_all(self) -> None:
@@ -167,7 +172,8 @@ class AllKeys(Extension):
             self.topic_dropped(topic)
 
     def start(self) -> None:
-        self.shared.start_counting()
+        """Count forgotten keys from zero: recovery is over."""
+        self.forgotten = 0
 
     def dump(self) -> Any:
         """None if there are no keys: then a snapshot says nothing about them, as it did in older releases.
@@ -191,7 +197,7 @@ class AllKeys(Extension):
 
     def load(self, state: Any) -> None:
         loaded = _state.decode(msgspec.msgpack.encode(state))
-        self.shared.use_salt(loaded.salt)
+        self.use_salt(loaded.salt)
         for saved in loaded.topics:
             topic = self._find(saved.topic_id)
             if topic is not None:

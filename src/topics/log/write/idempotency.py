@@ -10,7 +10,6 @@ of each key, and the seqs.
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from topics.core import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, invalid
@@ -19,6 +18,7 @@ from topics.storage import DIGEST_BYTES, Keys, encode_keys
 
 if TYPE_CHECKING:
     from topics.log.topic import Topic
+    from topics.log.write.all_keys import AllKeys
 
 # Expired keys are dropped so many chunks at a time when others come, so that no append pays for all of them.
 _CHUNKS_AT_ONCE = 4
@@ -169,49 +169,6 @@ class KeyChunk:
         return self.gone, copy.digests, copy.rows.tobytes()
 
 
-class SharedByKeys:
-    """What the keys of all topics have in common: the salt of their digests, their number, and its bounds."""
-
-    def __init__(
-        self, most: int, most_a_topic: int, salt: bytes, enforce: "Callable[[TopicKeys, int], None]"
-    ) -> None:
-        """`enforce` drops the oldest keys when one topic, or all together, have too many at a time."""
-        self.most = most
-        self.most_a_topic = most_a_topic
-        self.count = 0
-        # Keys that a bound has taken before their window was over.
-        self.forgotten = 0
-        self._enforce = enforce
-        self.use_salt(salt)
-
-    def use_salt(self, salt: bytes) -> None:
-        self.salt = salt
-        # To be copied for each key.
-        self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
-
-    def add(self, keys: "TopicKeys", count: int, now_ms: int) -> None:
-        """Count keys that a topic has got, and drop the oldest ones if there are too many."""
-        self.count += count
-        if keys.count > self.most_a_topic or self.count > self.most:
-            self._enforce(keys, now_ms)
-
-    def load(self, count: int) -> None:
-        """Count keys that a snapshot had."""
-        self.count += count
-
-    def remove(self, count: int) -> None:
-        """Count keys that a topic has dropped."""
-        self.count -= count
-
-    def forget_early(self, count: int) -> None:
-        """Count keys that a bound has taken before their window was over."""
-        self.forgotten += count
-
-    def start_counting(self) -> None:
-        """Count forgotten keys from zero: recovery is over."""
-        self.forgotten = 0
-
-
 class TopicKeys:
     """The keys of one topic that are remembered, the oldest first."""
 
@@ -220,15 +177,15 @@ class TopicKeys:
         "chunks",
         "count",
         "forgotten_ms",
+        "of_all",
         "over_before_ms",
-        "shared",
         "topic",
         "waiters",
     )
 
-    def __init__(self, topic: "Topic", shared: SharedByKeys) -> None:
+    def __init__(self, topic: "Topic", of_all: "AllKeys") -> None:
         self.topic = topic
-        self.shared = shared
+        self.of_all = of_all
         self.by_slot: dict[int, KeyChunk] = {}
         self.chunks: list[KeyChunk] = []
         self.count = 0
@@ -259,7 +216,7 @@ class TopicKeys:
             check_key(key)
         if not self.topic.config.idempotency_window_ms:
             return None
-        hasher = self.shared.hasher.copy()
+        hasher = self.of_all.hasher.copy()
         hasher.update(key)
         return hasher.digest()
 
@@ -277,7 +234,8 @@ class TopicKeys:
         for digest, (first_seq, count) in taken.items():
             self._add(digest, first_seq, count, ts, is_kept=is_kept)
         self.count += len(taken)
-        self.shared.add(self, len(taken), ts)
+        self.of_all.add(len(taken))
+        self.of_all.enforce_bounds(self, ts)
 
     def encoded(self, taken: dict[bytes, tuple[int, int]], first_seq: int) -> bytes:
         """The keys as the frame has them whose records begin with `first_seq`."""
@@ -285,7 +243,7 @@ class TopicKeys:
         for first, count in taken.values():
             offsets.append(first - first_seq)
             counts.append(count)
-        return encode_keys(self.shared.salt, offsets, counts, b"".join(taken))
+        return encode_keys(self.of_all.salt, offsets, counts, b"".join(taken))
 
     def _add(self, digest: bytes, first_seq: int, count: int, ts: int, *, is_kept: bool) -> None:
         slot = int.from_bytes(digest[:8], "little") & _SLOTS
@@ -358,7 +316,7 @@ class TopicKeys:
             early = upto - max(chunk.index_at(since), chunk.gone)
             if early > 0:
                 self.forgotten_ms = chunk.time(upto - 1)
-                self.shared.forget_early(early)
+                self.of_all.forget_early(early)
             self._let_go(chunk, upto)
 
     def set_back(self, shown_ms: int, now_ms: int) -> None:
@@ -378,14 +336,14 @@ class TopicKeys:
         self._unlink(chunk.digests_between(chunk.gone, upto), chunk)
         chunk.gone = upto
         self.count -= gone
-        self.shared.remove(gone)
+        self.of_all.add(-gone)
         if upto == len(chunk):
             self.chunks.remove(chunk)
             if not self.chunks:
                 self.by_slot = {}  # it does not shrink by itself
 
     def clear(self) -> None:
-        self.shared.remove(self.count)
+        self.of_all.add(-self.count)
         self.by_slot, self.chunks, self.count = {}, [], 0
 
     def take_back(self, head: int) -> None:
@@ -396,7 +354,7 @@ class TopicKeys:
             self._unlink(chunk.digests_between(size, before), chunk)
             chunk.cut(size)
             self.count -= before - size
-            self.shared.remove(before - size)
+            self.of_all.add(size - before)
             if size > chunk.gone:
                 return
             self.chunks.pop()
@@ -409,7 +367,8 @@ class TopicKeys:
             digest = keys.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
             self._add(digest, first_seq + offset, count, ts, is_kept=True)
         self.count += len(keys.counts)
-        self.shared.add(self, len(keys.counts), ts)
+        self.of_all.add(len(keys.counts))
+        self.of_all.enforce_bounds(self, ts)
 
     def dump(self) -> list[tuple[int, Part, Part]]:
         """The chunks that a restart keeps, as far as their records are committed."""
@@ -424,4 +383,4 @@ class TopicKeys:
                 self.by_slot[slot] = chunk
             self.chunks.append(chunk)
             self.count += len(slots)
-            self.shared.load(len(slots))
+            self.of_all.add(len(slots))
