@@ -74,7 +74,7 @@ PROOFS = {
     "known targets": ("http/test_routing.py", "test_memory_of_targets_is_bounded"),
     "known bodies": ("core/test_strict.py", "test_the_number_of_known_bodies_is_bounded"),
     "known keys": ("http/admission/test_keys.py", "test_remembered_headers_are_bounded"),
-    "labels of metrics": ("http/metrics/test_flow.py", "test_only_the_furthest_are_named"),
+    "labels of metrics": ("http/test_metrics.py", "test_only_the_furthest_are_named"),
     "times of removals": (
         "log/remove/test_gone_times.py",
         "test_stretches_are_bounded_and_the_truth_lies_within_them",
