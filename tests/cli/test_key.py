@@ -8,7 +8,6 @@ import pytest
 
 from tests.cli.command import refused, topics
 from topics.cli.key import make_key
-from topics.core.errors import UserMistake
 from topics.core.key_entries import SCOPES, parse_key_file, parse_keys
 
 
@@ -33,9 +32,16 @@ def test_what_is_empty_is_not_everything(flag: str) -> None:
     assert refused("key", "new", flag, "") == f"{flag} is empty"
 
 
-def test_mistakes_are_one_line() -> None:
-    assert "did you mean delete?" in refused("key", "new", "--scopes", "read+delet")
-    assert "a name has" in refused("key", "new", "--name", "my laptop")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--name", "my laptop"), "a name has"),
+        (("--scopes", "read+delet"), "did you mean delete?"),
+        (("--prefixes", "a. |b"), 'no name can begin with "a. "'),
+    ],
+)
+def test_mistakes_are_one_line(arguments: tuple[str, str], told: str) -> None:
+    assert told in refused("key", "new", *arguments)
 
 
 @pytest.mark.parametrize("name", ["", "ci", "backup@host-1.eu_x"])
@@ -54,17 +60,3 @@ def test_a_new_key_is_let_in_by_its_line(name: str, scopes: str, parsed: set[str
     # As an entry of the environment and behind `Bearer`, it needs no quoting.
     assert parse_keys(secret)[0].digest == entry.digest
     assert make_key()[0] != secret
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("a b", "", ""), "a name has"),
-        (("", "reed", ""), "did you mean read?"),
-        (("", "", "a. |b"), 'no name can begin with "a. "'),
-        (("", "", "a\nb"), "no name can begin"),
-    ],
-)
-def test_mistakes_in_a_new_key(arguments: tuple[str, str, str], told: str) -> None:
-    with pytest.raises(UserMistake, match=told.replace("?", r"\?")):
-        make_key(*arguments)

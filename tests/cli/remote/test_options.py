@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
@@ -15,7 +15,6 @@ from tests.cli.command import refused, topics
 from tests.support import ServerProcess, free_port
 from topics.cli.remote import client
 from topics.cli.remote.options import moment
-from topics.client.wire.requests import Response
 
 SECRET = "tk_for-the-tests"
 
@@ -107,7 +106,7 @@ def test_a_server_that_comes_later_is_waited_for(tmp_path: Path) -> None:
 class _Page(BaseHTTPRequestHandler):
     """What other programs answer, and proxies without a server behind them."""
 
-    status = 404
+    status: ClassVar[int] = 404
 
     def do_GET(self) -> None:
         self.send_response(self.status)
@@ -133,19 +132,28 @@ def test_a_folder_in_which_no_server_lives(locked: ServerProcess) -> None:
     assert topics("list", TOPICS_URL=f"{locked.url}/v0", TOPICS_API_KEY=SECRET).code == 4
 
 
-def test_a_proxy_that_does_not_get_through_is_waited_out(locked: ServerProcess, home: Path) -> None:
-    """As while the server behind it starts again."""
-    with client.connect(locked.url, SECRET) as asked:
-        answers = [Response(502, {}, b"<html>")]
-        through = asked._io._finish
+class _Proxy(_Page):
+    """Does not reach its server at first, as while that starts again."""
 
-        def finish(*begun: Any) -> Response:
-            came = through(*begun)
-            return answers.pop() if answers else came
+    status: ClassVar[int] = 502
+    failures: ClassVar[list[int]] = []
 
-        asked._io._finish = finish  # type: ignore[method-assign]
-        assert client.ask(asked, "GET", "/v0/topics?page_size=1")["topics"] == []
-        assert not answers
+    def do_GET(self) -> None:
+        if self.path.startswith("/v0/topics") and not self.failures:
+            self.failures.append(self.status)
+            super().do_GET()
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"topics": []}')
+
+
+def test_a_proxy_that_does_not_get_through_is_waited_out() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        listed = topics("list", TOPICS_URL=f"http://127.0.0.1:{proxy.server_port}")
+        proxy.shutdown()
+    assert (listed.code, _Proxy.failures) == (0, [502]), listed.errors
 
 
 @pytest.mark.parametrize("flag", ["--url", "--key-file", "--profile"])
