@@ -2,7 +2,8 @@
 
 A body that fits is decoded in one go; any other body is refused. `explain` then walks through the names of a
 refused body, and returns the unknown and duplicate ones with a body that has none of them. Values are not
-examined, unless the type says what is in them."""
+examined, unless the type says what is in them.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator

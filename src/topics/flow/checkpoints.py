@@ -20,6 +20,8 @@ STEP_TOPICS = 4096
 
 
 class ColdTier:
+    """The second tier: old segments move to the cold directory."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 

@@ -1,7 +1,8 @@
 """Sealed files that something outside the server opens by their path, pinned for as long as a lease runs.
 
 A pin names files that are neither removed nor moved until its lease is over. Two kinds of readers take pins:
-readers of the sealed runs of one topic (`SegmentPins`), and backups (`ops.backup_holds`)."""
+readers of the sealed runs of one topic (`SegmentPins`), and backups (`ops.backup_holds`).
+"""
 
 import os
 import secrets

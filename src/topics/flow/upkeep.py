@@ -29,6 +29,12 @@ _LARGE_BYTES = 8 * _MIB
 
 
 class MallocTrimmer:
+    """Decides when freed memory goes back to the system.
+
+    To return a page and ask for it again costs a writer of batches a tenth of its rate. So the allocator of a
+    server keeps freed memory, and returns it when the server is quiet.
+    """
+
     def __init__(self) -> None:
         # How much work had been done when it was last much.
         self._worked_s = 0.0

@@ -4,7 +4,8 @@
     worker that waits ─▶ wake (a job may be ready) ─▶ round: those with room claim together
     serve ─▶ take_jobs ─▶ deal (grant leases in rotation)
 
-A round also tells one worker about lost jobs, whether or not there are jobs to hand out."""
+A round also tells one worker about lost jobs, whether or not there are jobs to hand out.
+"""
 
 import asyncio
 from collections import deque

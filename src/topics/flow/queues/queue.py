@@ -233,9 +233,6 @@ class JobQueue(Layer):
 
     # --- claiming ---------------------------------------------------------------------------------------
 
-    def claim(self, claim: Claim) -> None:
-        self.dispatcher.claim(claim)
-
     def serve(self, claims: list[Claim]) -> None:
         """Hand out jobs to all of them, one each in turn, until all have enough or no job is left."""
         if self.is_gone:

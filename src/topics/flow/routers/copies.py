@@ -1,6 +1,7 @@
 """Copies: made from stored source records, staged in a destination, and visible when their step is committed.
 
-A live step and recovery run this code alike: equal columns give equal bytes."""
+A live step and recovery run this code alike: equal columns give equal bytes.
+"""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -121,7 +122,10 @@ _meta = msgspec.json.Decoder(_Meta)
 
 @surviving_damage
 def find_foreign_keys(dest: Topic, router: Router) -> None:
-    """Look through everything in the destination that was not looked at before."""
+    """Find keys of an exactly-once router in records that clients wrote into its destination.
+
+    Each record is searched once, and only keys of records that are not forwarded yet are kept.
+    """
     start = max(router.keys_scanned + 1, dest.floor)
     for run, first, _ in dest.runs.stretches(start, dest.assigned + 1):
         if run.live_count:

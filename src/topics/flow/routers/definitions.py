@@ -2,7 +2,8 @@
 
 A step tells which source seqs became which destination seqs, for all routers of one source that moved
 together. It does not repeat the records. `carried` is the exception: records of which the journal will not
-have the original any more when recovery reads it."""
+have the original any more when recovery reads it.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator

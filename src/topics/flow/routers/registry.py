@@ -27,6 +27,12 @@ class _WaitingReader(NamedTuple):
 
 
 class WaitingReaders:
+    """Readers of a destination that wait for the copies of all records that its source held when they came.
+
+    Usually a reader makes the missing copies itself. A backlog would keep all other clients waiting, or take
+    too much memory, so the background pass makes those copies.
+    """
+
     def __init__(self, can_move: Callable[[Router], bool]) -> None:
         """No reader waits for a router for which `can_move` is false: it may be stuck for ever."""
         self._can_move = can_move

@@ -1,7 +1,8 @@
 """One step of forwarding: decide what each router does with the next stretch of its source, and commit that.
 
 window of the source ─▶ per router: filter, hops, keys, capacity ─▶ copies staged in the destinations
-                     ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved"""
+                     ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved
+"""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field

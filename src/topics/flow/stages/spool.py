@@ -3,7 +3,8 @@
     <stage>-<part>.part, or <owner>-<stage>-<part>.part for a key with prefixes:  content | checksum u64
 
 Names come from clients, so file names are digests of them. The owner's comes first and is told apart from a
-stage's by the number of digests, so that no name of a stage reaches into the files of another owner."""
+stage's by the number of digests, so that no name of a stage reaches into the files of another owner.
+"""
 
 import contextlib
 import hashlib
@@ -136,6 +137,8 @@ class _Stage:
 
 
 class OpenStages:
+    """The open stages: their files, their owners, and when each was last used."""
+
     def __init__(self, fs: Filesystem, directory: str, now: Callable[[], int]) -> None:
         self._fs = fs
         self._directory = directory

@@ -7,7 +7,8 @@ incarnation:
     {"lantern":44,"tides":7}        {"lantern":44,"tides":7,"~":{"tides":12}}
 
 Sessions live in memory only. A session without a stream is forgotten after it was idle for too long. Calls
-for other sessions check that, so no timer is needed."""
+for other sessions check that, so no timer is needed.
+"""
 
 import base64
 import binascii

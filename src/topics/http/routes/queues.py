@@ -93,7 +93,7 @@ def claim_jobs(service: Service, exchange: Exchange, body: ClaimBody) -> None:
     claim = Claim(body.node, wanted, lease_ms or config.lease_ms, done, exchange.fail)
     if queue.dispatcher.has_window:
         exchange.on_close(claim.leave)
-    queue.claim(claim)
+    queue.dispatcher.claim(claim)
 
 
 @routes.add("POST", "/v0/topics/:topic/ack", accepts=HeldBody, **_SETTLE)
