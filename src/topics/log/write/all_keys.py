@@ -70,7 +70,6 @@ class AllKeys(Extension):
     def use_salt(self, salt: bytes) -> None:
         """Make digests of keys with this salt."""
         self.salt = salt
-        # To be copied for each key.
         self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
 
     def of(self, topic: Topic) -> TopicKeys:
@@ -83,15 +82,12 @@ class AllKeys(Extension):
     # --- bounds -----------------------------------------------------------------------------------------
 
     def add(self, count: int) -> None:
-        """Count keys that a topic has got; fewer, if `count` is negative."""
         self.count += count
 
     def forget_early(self, count: int) -> None:
-        """Count keys that a bound has taken before their window was over."""
         self.forgotten += count
 
     def enforce_bounds(self, keys: TopicKeys, now_ms: int) -> None:
-        """Drop the oldest keys of a topic that has too many, and of all topics if they have too many."""
         most, most_a_topic = self.most, self.most_a_topic
         if keys.count > most_a_topic:
             keys.forget(keys.count - most_a_topic + _some(most_a_topic), now_ms)

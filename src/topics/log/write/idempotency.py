@@ -10,15 +10,12 @@ of each key, and the seqs.
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from typing import Protocol
 
-from topics.core import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, invalid
+from topics.core import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, TopicConfig, invalid
 from topics.log.seal.snapshot_state import Part
 from topics.storage import DIGEST_BYTES, Keys, encode_keys
-
-if TYPE_CHECKING:
-    from topics.log.topic import Topic
-    from topics.log.write.all_keys import AllKeys
 
 # Expired keys are dropped so many chunks at a time when others come, so that no append pays for all of them.
 _CHUNKS_AT_ONCE = 4
@@ -39,7 +36,7 @@ def check_key(key: bytes) -> None:
         raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
 
 
-def keys_kept_ms(topic: "Topic", now_ms: int) -> int:
+def keys_kept_ms(topic: "Keyed", now_ms: int) -> int:
     """How long the topic remembers keys now: its window, unless there were too many keys."""
     window_ms = topic.config.idempotency_window_ms
     keys = topic.keys
@@ -169,6 +166,32 @@ class KeyChunk:
         return self.gone, copy.digests, copy.rows.tobytes()
 
 
+class Keyed(Protocol):
+    """A topic, as far as its keys know it."""
+
+    config: TopicConfig
+    head: int
+    assigned: int
+    keys: "TopicKeys | None"
+
+
+class KeysOfAll(Protocol):
+    """The keys of all topics, as far as those of one topic know them."""
+
+    salt: bytes
+    # To be copied for each key.
+    hasher: blake2b
+
+    def add(self, count: int) -> None:
+        """Count keys that a topic has got; fewer, if `count` is negative."""
+
+    def forget_early(self, count: int) -> None:
+        """Count keys that a bound has taken before their window was over."""
+
+    def enforce_bounds(self, keys: "TopicKeys", now_ms: int) -> None:
+        """Drop the oldest keys of a topic that has too many, and of all topics if they have too many."""
+
+
 class TopicKeys:
     """The keys of one topic that are remembered, the oldest first."""
 
@@ -183,7 +206,7 @@ class TopicKeys:
         "waiters",
     )
 
-    def __init__(self, topic: "Topic", of_all: "AllKeys") -> None:
+    def __init__(self, topic: Keyed, of_all: KeysOfAll) -> None:
         self.topic = topic
         self.of_all = of_all
         self.by_slot: dict[int, KeyChunk] = {}
