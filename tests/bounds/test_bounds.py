@@ -44,7 +44,7 @@ PROOFS = {
     "topics of a session": ("contract/test_watch.py", "test_unsound_sessions"),
     "nodes of a reader": ("contract/test_second_thoughts.py", "test_more_than_a_thousand_nodes"),
     "max_subscriptions": ("http/test_websocket.py", "test_a_socket_has_so_many_subscriptions_at_most"),
-    "waiting changes": ("log/write/test_commit_queue.py", "test_a_full_queue_refuses_and_counts"),
+    "waiting changes": ("log/write/test_full_queue.py", "test_a_refused_creation_leaves_the_name_free"),
     "held writes": ("flow/test_priority_scheduler.py", "test_what_waits_is_bounded_in_bytes"),
     "named cursors": ("flow/test_cursors.py", "test_their_number_is_limited_but_moving_one_is_not"),
     "cursors left behind": ("flow/test_cursors.py", "test_those_left_behind_are_bounded"),
