@@ -15,10 +15,9 @@ from tests.crash.sweep import NoLuck
 from tests.crash.verify import Found, judge
 from topics.core.clock import ManualClock
 from topics.storage.cold_choice import ForeignDirectory
-from topics.storage.cold_files import read_owner
 from topics.storage.directories import Directories
 from topics.storage.home import Home
-from topics.storage.identity import Identity, read_identity
+from topics.storage.identity import Identity, read_identity, read_owner
 
 IDENTITY, OWNER, NOTE = "/data/.topics.identity", "/cold/.topics.owner", "/data/.topics.cold"
 LUCKS = 3

@@ -20,10 +20,9 @@ from topics.flow.pins import SegmentPins
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop
-from topics.storage.cold_files import Owner, write_owner
 from topics.storage.fileheader import mark_of
 from topics.storage.filesystem import Filesystem
-from topics.storage.identity import Identity
+from topics.storage.identity import Identity, Owner, write_owner
 from topics.storage.segment import file_name
 
 

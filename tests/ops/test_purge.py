@@ -23,8 +23,8 @@ from topics.log.write.commit_loop import CommitLoop
 from topics.ops import purge as purge_module
 from topics.ops.purge import Purge, Purges
 from topics.ops.purge_segments import FilePlan, SegmentPurge
-from topics.storage.cold_files import Owner, write_owner
 from topics.storage.filesystem import AHEAD, Filesystem
+from topics.storage.identity import Owner, write_owner
 from topics.storage.segment import file_name
 
 SECRET, TAG, NODE = "a-secret-payload", "tag-of-somebody", "node-of-somebody"

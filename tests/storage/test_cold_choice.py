@@ -10,8 +10,7 @@ import pytest
 from tests.storage.cold_tier import Tiers, write_segment
 from tests.support.damage import pictured
 from topics.core.errors import Explained
-from topics.storage.cold_files import OWNER
-from topics.storage.identity import IDENTITY
+from topics.storage.identity import IDENTITY, OWNER
 from topics.storage.segment import file_name
 
 NOTE = ".topics.cold"

@@ -8,9 +8,9 @@ import pytest
 
 from tests.storage.cold_tier import write_segment
 from tests.storage.support import FS
-from topics.storage.cold_files import ColdFiles, Owner, write_owner
+from topics.storage.cold_files import ColdFiles
 from topics.storage.fileheader import mark_of
-from topics.storage.identity import Identity
+from topics.storage.identity import Identity, Owner, write_owner
 from topics.storage.segment import Segment, file_name
 
 OURS, OTHERS = Identity("ab" * 16), Identity("cd" * 16)

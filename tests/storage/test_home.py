@@ -13,11 +13,11 @@ from tests.storage.cold_tier import Tiers
 from tests.storage.support import FS
 from tests.support.disk import HookedDisk
 from topics.storage.cold_choice import ForeignDirectory
-from topics.storage.cold_files import OWNER
 from topics.storage.directories import LOCK, Directories
+from topics.storage.fileheader import checksum
 from topics.storage.filesystem import Filesystem, LockHeld
 from topics.storage.home import Hold, Home
-from topics.storage.identity import IDENTITY, decode, with_checksum
+from topics.storage.identity import IDENTITY, OWNER, Identity, decode
 
 # The lock
 
@@ -126,11 +126,12 @@ def test_a_directory_that_the_disk_does_not_make(tmp_path: Path) -> None:
 
 def test_what_is_no_identity() -> None:
     for content in (b"", b"{", b"[]", b'{"identity":"abc"}', b'{"identity":"' + b"g" * 32 + b'"}', b"\xff"):
-        assert decode(content) is None
-        assert decode(with_checksum(content)) is None
-    later = with_checksum(b'{"identity":"' + b"0f" * 16 + b'","later":1}')
-    assert decode(later) is not None
-    assert decode(later.replace(b"0f", b"1f", 1)) is None
+        assert decode(content, Identity) is None
+        assert decode(b"%s\n%016x\n" % (content, checksum(content)), Identity) is None
+    text = b'{"identity":"' + b"0f" * 16 + b'","later":1}'
+    later = b"%s\n%016x\n" % (text, checksum(text))
+    assert decode(later, Identity) is not None
+    assert decode(later.replace(b"0f", b"1f", 1), Identity) is None
 
 
 @pytest.mark.parametrize("full", [IDENTITY, OWNER, ".topics.cold"])

@@ -183,7 +183,8 @@ class BackupStore:
         """Return the identity of the log that was backed up; None if that log had lost it."""
         if IDENTITY not in {file.name for file in manifest.files}:
             return None
-        return identity.decode(read_file(self.fs, os.path.join(self.directory, manifest.name, IDENTITY)))
+        content = read_file(self.fs, os.path.join(self.directory, manifest.name, IDENTITY))
+        return identity.decode(content, Identity)
 
     def verify_all(self, steps: Steps) -> list[str]:
         """What is wrong with any of the backups, each thing once."""

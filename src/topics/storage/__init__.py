@@ -15,7 +15,7 @@ File names are numbers; a topic's name never becomes a path. What other rooms ne
 from topics.codec.row_text import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data, node_of
 from topics.storage.ahead import Ahead
 from topics.storage.cold_choice import ForeignDirectory, SealedRun, SealedRuns, choose_cold_dir
-from topics.storage.cold_files import OWNER, ColdFiles
+from topics.storage.cold_files import ColdFiles
 from topics.storage.columns import (
     I64,
     NO_NAMES,
@@ -58,7 +58,7 @@ from topics.storage.frame import (
 )
 from topics.storage.frame_stretch import FrameStretch
 from topics.storage.home import Hold, Home
-from topics.storage.identity import Identity, read_identity, write_identity
+from topics.storage.identity import OWNER, Identity, read_identity, write_identity
 from topics.storage.journal import (
     ROTATE_BYTES,
     Journal,

@@ -15,11 +15,10 @@ from typing import TypeAlias
 
 from topics.core import ConfigError
 from topics.storage import segment
-from topics.storage.cold_files import OWNER, Owner, read_owner
 from topics.storage.directories import LOCK, Directories
 from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files, read_file
-from topics.storage.identity import IDENTITY, Identity, read_identity
+from topics.storage.identity import IDENTITY, OWNER, Identity, Owner, read_identity, read_owner
 from topics.storage.segment import Segment, SegmentDamaged
 
 # Topic, first seq, count, first and last time: no other log has a run like this one.

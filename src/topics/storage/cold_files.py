@@ -8,46 +8,15 @@ here while the disk was too full to write whose directory this is.
 import os
 from collections.abc import Callable
 
-import msgspec
-
 from topics.storage import fileheader, segment
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.filesystem import (
     TEMPORARY,
     Filesystem,
     numbered_files,
-    read_file,
     write_file_atomically,
 )
-from topics.storage.identity import Identity, is_identity, with_checksum, without_checksum
-
-OWNER = ".topics.owner"
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """What a cold directory says about itself: whose it is, and where that log was when it said so."""
-
-    identity: str
-    data_dir: str
-
-
-_decoder = msgspec.json.Decoder(Owner)
-
-
-def read_owner(fs: Filesystem, directory: str) -> Owner | None:
-    """None where there is none, or none that can be read."""
-    path = os.path.join(directory, OWNER)
-    if not fs.exists(path):
-        return None
-    try:
-        found = _decoder.decode(without_checksum(read_file(fs, path)))
-    except ValueError:
-        return None
-    return found if is_identity(found.identity) else None
-
-
-def write_owner(fs: Filesystem, directory: str, owner: Owner) -> None:
-    write_file_atomically(fs, directory, OWNER, [with_checksum(msgspec.json.encode(owner))])
+from topics.storage.identity import Identity, read_owner
 
 
 class ColdFiles:

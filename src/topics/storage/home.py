@@ -14,10 +14,9 @@ from contextlib import contextmanager
 
 from topics.core import ConfigError
 from topics.storage.cold_choice import ColdChoice, ForeignDirectory, SealedRuns, choose_cold_dir, read_note
-from topics.storage.cold_files import Owner, read_owner, write_owner
 from topics.storage.directories import LOCK, Directories, require_format
 from topics.storage.filesystem import Filesystem, LockHeld, write_file_atomically
-from topics.storage.identity import Identity, read_identity, write_identity
+from topics.storage.identity import Identity, Owner, read_identity, read_owner, write_identity, write_owner
 
 log = logging.getLogger("topics")
 

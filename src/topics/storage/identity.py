@@ -4,6 +4,8 @@ A restored log is another log, because the first one may still run; it knows whi
 """
 
 import os
+import re
+from typing import TypeVar
 
 import msgspec
 
@@ -11,6 +13,8 @@ from topics.storage.fileheader import checksum
 from topics.storage.filesystem import Filesystem, read_file, write_file_atomically
 
 IDENTITY = ".topics.identity"
+OWNER = ".topics.owner"
+_IDENTITY = re.compile("[0-9a-f]{32}")
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,44 +29,53 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         return int(self.identity[:8], 16) or 1
 
 
-_decoder = msgspec.json.Decoder(Identity)
-_DIGITS = 32
+class Owner(msgspec.Struct, frozen=True):
+    """What a cold directory says about itself: whose it is, and where that log was when it said so."""
+
+    identity: str
+    data_dir: str
 
 
-def with_checksum(text: bytes) -> bytes:
-    """A line, and its checksum on the next: an identity in which a digit has rotted must not be believed."""
+Mark = TypeVar("Mark", Identity, Owner)
+
+
+def encode(mark: Identity | Owner) -> bytes:
+    """Return a line of JSON, and its checksum on the next: a rotten identity must not be believed."""
+    text = msgspec.json.encode(mark)
     return b"%s\n%016x\n" % (text, checksum(text))
 
 
-def without_checksum(content: bytes) -> bytes:
-    """The line; nothing where its checksum does not fit."""
+def decode(content: bytes, kind: type[Mark]) -> Mark | None:
+    """Return what `encode` was given; None if the content is something else."""
     text = content.partition(b"\n")[0]
-    return text if content == with_checksum(text) else b""
-
-
-def encode(identity: Identity) -> bytes:
-    return with_checksum(msgspec.json.encode(identity))
-
-
-def decode(content: bytes) -> Identity | None:
-    """None where these bytes are no identity."""
+    if content != b"%s\n%016x\n" % (text, checksum(text)):
+        return None
     try:
-        found = _decoder.decode(without_checksum(content))
+        found = msgspec.json.decode(text, type=kind)
     except ValueError:
         return None
-    return found if is_identity(found.identity) else None
-
-
-def is_identity(text: str) -> bool:
-    return len(text) == _DIGITS and not set(text) - set("0123456789abcdef")
+    return found if _IDENTITY.fullmatch(found.identity) else None
 
 
 def read_identity(fs: Filesystem, directory: str) -> Identity | None:
     """None where there is none, or none that can be read: a log lives without it, and gets another."""
-    path = os.path.join(directory, IDENTITY)
-    return decode(read_file(fs, path)) if fs.exists(path) else None
+    return _read(fs, directory, IDENTITY, Identity)
+
+
+def read_owner(fs: Filesystem, directory: str) -> Owner | None:
+    """None where there is none, or none that can be read."""
+    return _read(fs, directory, OWNER, Owner)
+
+
+def _read(fs: Filesystem, directory: str, name: str, kind: type[Mark]) -> Mark | None:
+    path = os.path.join(directory, name)
+    return decode(read_file(fs, path), kind) if fs.exists(path) else None
 
 
 def write_identity(fs: Filesystem, directory: str, identity: Identity) -> Identity:
     write_file_atomically(fs, directory, IDENTITY, [encode(identity)])
     return identity
+
+
+def write_owner(fs: Filesystem, directory: str, owner: Owner) -> None:
+    write_file_atomically(fs, directory, OWNER, [encode(owner)])

@@ -202,3 +202,12 @@ def test_files_of_the_cold_directory_are_removed_by_who_knows_whose_they_are(sea
     assert (removed, hot.exists()) == ([], False)
     store.remove(f"/cold/{hot.name}")
     assert removed == [1]
+
+
+def test_reads_of_the_cold_tier_are_counted(sealed: Lab) -> None:
+    store, runs = sealed.engine.store, sealed.topic("t").runs[:3]
+    assert runs[0].sealed is not None
+    store.cold = {runs[0].sealed.segment}
+    for run in runs:
+        store.columns(run)
+    assert store.cold_reads == 1

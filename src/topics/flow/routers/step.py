@@ -4,7 +4,6 @@ window of the source ─▶ per router: filter, hops, keys, capacity ─▶ copi
                      ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -114,12 +113,11 @@ def _lost(source: Topic, first: int, last: int) -> list[tuple[int, int, int]]:
     """
     ranges: list[tuple[int, int, int]] = []
     if first < source.floor:
-        account = source.ledger
-        for at in range(bisect_left(account.lasts, first), len(account.lasts)):
-            if account.firsts[at] > last:
+        for begin, end, kind in source.ledger.ranges_above(first - 1):
+            if begin > last:
                 break
-            if account.kinds[at] != ledger.DELETED:
-                ranges.append((account.firsts[at], account.lasts[at], 0))
+            if kind != ledger.DELETED:
+                ranges.append((begin, end, 0))
     for hole in reversed(source.holes):
         if hole.last < first:
             break

@@ -103,9 +103,7 @@ def hole_ranges(topic: Topic) -> list[Range]:
 
 def _told(topic: Topic, after: int) -> Told:
     """What ledger and runs say of the seqs above `after`; the first range may begin below it."""
-    account = topic.ledger
-    for at in range(bisect_right(account.lasts, after), len(account.lasts)):
-        yield account.firsts[at], account.lasts[at], account.kinds[at]
+    yield from topic.ledger.ranges_above(after)
     first = max(after + 1, topic.floor)
     for run in topic.runs[max(bisect_right(topic.runs.bases, first) - 1, 0) :]:
         was_loaded = run.dead is not None or not run.dead_count

@@ -58,7 +58,10 @@ class Recovery:
             raise RecoveryFailed("no intact snapshot reaches back to the journal that is left")
         lost_frames = LostFrames(engine, self._snapshot.position)
         self._replay(reader, lost_frames)
-        self._remove_orphan_segments()
+        # The journal still has the records of segments that are newer than the snapshot, unless it imported
+        # them. Older ones to which the snapshot does not refer may be needed by the one before it: the next
+        # checkpoints remove them, like every file whose last record has gone.
+        engine.store.remove_orphans(self._snapshot.next_segment)
         if reader.cut is not None:
             log.warning("journal was torn at %d; the tail was put aside", reader.cut)
         position = max(reader.end, self._snapshot.position)
@@ -134,15 +137,6 @@ class Recovery:
             if extension.name in snapshot.extensions:
                 extension.load(snapshot.extensions[extension.name])
         engine.store.note_known()
-
-    def _remove_orphan_segments(self) -> None:
-        """Segments written after the snapshot was taken: their records are still in the journal.
-
-        But for those that the journal has adopted, whose records are nowhere else. Older ones to which the
-        snapshot does not refer may still be needed by the one before it. They are left to the next
-        checkpoints, like every file whose last record has gone.
-        """
-        self._engine.store.remove_orphans(self._snapshot.next_segment)
 
     # --- journal ----------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class Reload:
         if topic is None:
             return False
         first, last = joined.first_seq, joined.last_seq
-        if first < topic.floor or last > topic.head or is_any_loaded(topic, first, last):
+        if first < topic.floor or last > topic.head or any(topic.runs.stretches(first, last + 1)):
             return False
         load_rows(self._engine, topic, decode_rows(joined), joined.position, joined.times())
         return True
@@ -98,23 +98,13 @@ def is_loaded(topic: Topic, seq: int) -> bool:
     return topic.runs.run_at(seq) is not None
 
 
-def is_any_loaded(topic: Topic, first: int, last: int) -> bool:
-    """The same of at least one seq in a stretch."""
-    return any(True for _ in topic.runs.stretches(first, last + 1))
-
-
 def load_rows(engine: Engine, topic: Topic, rows: AnyRows, position: int, times: Times | None = None) -> None:
     """Put records into the run that takes them; they can be read again from `position` on."""
     first_seq = rows.first_seq
-    run = _run_ending_at(topic, first_seq - 1)
-    if run is None or engine.store.unsealed.is_full(run):
+    run = topic.runs.run_at(first_seq - 1)
+    if run is None or run.hot is None or run.last != first_seq - 1 or engine.store.unsealed.is_full(run):
         run = Run(topic.id, first_seq, HotColumns(first_seq), start_position=position)
         topic.insert_run(run)
     if position < run.start_position:
         engine.store.unsealed.lower(run, position)
     engine.store.unsealed.grew(run, run.extend(rows, times))
-
-
-def _run_ending_at(topic: Topic, seq: int) -> Run | None:
-    run = topic.runs.run_at(seq)
-    return run if run is not None and run.hot is not None and run.last == seq else None

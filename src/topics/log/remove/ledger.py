@@ -61,9 +61,9 @@ class Ledger:
         return zip(self.firsts, self.lasts, self.kinds, strict=True)
 
     def ranges_above(self, seq: int) -> Iterator[tuple[int, int, int]]:
-        """Those that end above a seq."""
-        at = bisect_right(self.lasts, seq)
-        return zip(self.firsts[at:], self.lasts[at:], self.kinds[at:], strict=True)
+        """Yield the ranges that end above a seq."""
+        for at in range(bisect_right(self.lasts, seq), len(self.lasts)):
+            yield self.firsts[at], self.lasts[at], self.kinds[at]
 
     def kind_of(self, seq: int) -> int | None:
         """Why this seq is gone, if it is in here."""

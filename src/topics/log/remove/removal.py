@@ -109,7 +109,7 @@ def would_remove(topic: Topic, config: TopicConfig, now_ms: int) -> int:
     count = topic.live_count
     older = _last_older(topic, now_ms - config.ttl_ms)[0] if config.ttl_ms else topic.floor - 1
     if config.cap_bytes:
-        older = max(older, _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
+        older = max(older, _bytes_prefix(topic, config.cap_bytes))
     return max(_live_upto(topic, older), count - config.cap_records if config.cap_records else 0)
 
 
@@ -131,7 +131,7 @@ def enforce_caps(topic: Topic, now_ms: int | None = None) -> None:
     if config.cap_records and topic.live_count > config.cap_records:
         _evict(topic, now_ms, _last_above_records(topic))
     if config.cap_bytes and topic.live_bytes > config.cap_bytes:
-        _evict(topic, now_ms, _last_above_bytes(topic))
+        _evict(topic, now_ms, _bytes_prefix(topic, config.cap_bytes))
 
 
 def _evict(topic: Topic, now_ms: int | None, upto: int) -> None:
@@ -167,13 +167,9 @@ def _last_above_records(topic: Topic) -> int:
 
 
 @surviving_damage
-def _last_above_bytes(topic: Topic) -> int:
-    """Return the seq up to which live records go so that the rest fits into `cap_bytes`."""
-    return _bytes_prefix(topic, topic.live_bytes - topic.config.cap_bytes)
-
-
-def _bytes_prefix(topic: Topic, excess: int) -> int:
-    """Return the seq up to which live records must go for at least `excess` bytes to be freed."""
+def _bytes_prefix(topic: Topic, cap_bytes: int) -> int:
+    """Return the seq up to which live records must go so that the others fit into `cap_bytes`."""
+    excess = topic.live_bytes - cap_bytes
     if excess <= 0:
         return topic.floor - 1  # a damaged run has gone, and its records with it
     for run in topic.runs:

@@ -13,16 +13,16 @@ from flags that never run ahead of its state, and repeats every eviction exactly
 
 import time
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from topics.log.engine import Engine
-from topics.log.extension import Extension
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.segment_store import entry_of
@@ -55,14 +55,7 @@ class _Flip:
     is_done: bool = False
 
 
-def _segment_of(flip: _Flip) -> int:
-    return flip.segment
-
-
-def _dumped(extensions: Iterable[Extension]) -> dict[str, Any]:
-    """By name, without those that have nothing to keep."""
-    states = ((extension.name, extension.dump()) for extension in extensions)
-    return {name: state for name, state in states if state is not None}
+_segment_of = attrgetter("segment")
 
 
 class Predecessor:
@@ -192,6 +185,7 @@ class Checkpointer:
         replay_from = engine.store.unsealed.oldest_position(position)
         now = engine.now()
         engine.clock_mark.restart(now)
+        states = [(extension.name, extension.dump()) for extension in engine.extensions]
         state = SnapshotState(
             position,
             replay_from,
@@ -199,7 +193,7 @@ class Checkpointer:
             engine.next_segment,
             now,
             [],
-            _dumped(engine.extensions),
+            {name: saved for name, saved in states if saved is not None},
         )
         return encode_snapshot(state, list(self._states.values())), replay_from
 

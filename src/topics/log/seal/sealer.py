@@ -135,15 +135,10 @@ class Sealer:
         if packed.sealings:
             plan.append(packed)
         for file in plan:
-            file.number = self._next_number()
+            file.number = engine.take_segment_number()
 
     def _is_full(self, topic: Topic, run: Run) -> bool:
         return run is not topic.runs[-1] or self._engine.store.unsealed.has_reached_limit(run)
-
-    def _next_number(self) -> int:
-        number = self._engine.next_segment
-        self._engine.next_segment += 1
-        return number
 
     def write(self, file: SegmentPlan, *, is_asked_for: bool = False) -> bool:
         """Off the loop: the runs are frozen, and deletions were copied. False when there is no room for it.

@@ -143,10 +143,8 @@ class SegmentStore:
     def find_cold(self) -> None:
         """Which segments have been moved to the second tier; a copy still in the first one wins."""
         if self.cold_files is not None:
-            self.cold.update(self.cold_files.numbers().difference(self._hot_numbers()))
-
-    def _hot_numbers(self) -> list[int]:
-        return numbered_files(self.fs, self.hot_dir, file_name)
+            hot = numbered_files(self.fs, self.hot_dir, file_name)
+            self.cold.update(self.cold_files.numbers().difference(hot))
 
     def note_known(self) -> None:
         """Before the journal is read: the files to which the snapshot refers."""
