@@ -189,10 +189,9 @@ class SegmentPurge:
         except SegmentDamaged:
             return True
         with segment:
-            return self._is_concerned(segment) and not self._is_clean(segment, file)
-
-    def _is_concerned(self, segment: Segment) -> bool:
-        return any(e.topic_id in self._wanted or e.topic_id not in self._known for e in segment.entries)
+            ids = [entry.topic_id for entry in segment.entries]
+            is_concerned = any(one in self._wanted or one not in self._known for one in ids)
+            return is_concerned and not self._is_clean(segment, file)
 
     def _is_clean(self, segment: Segment, file: FilePlan) -> bool:
         owned = {(held.run.topic_id, held.run.base) for held in file.held}

@@ -173,8 +173,11 @@ def without_origin(meta: bytes | None) -> bytes | None:
     fields = _fields_of(meta)
     if fields is None:
         return meta
-    before = _take_told(fields).get(_BEFORE)
-    told = {} if before is None else _told_before(bytes(before))
+    before = bytes(_take_told(fields).get(_BEFORE, b""))
+    told = {}
+    if before[:1] == b"{":
+        # Whoever wrote it: only what a letter tells comes out of it.
+        told = {key: value for key, value in _fields.decode(before).items() if key in _TOLD}
     if len(fields) + len(told) <= MAX_META_KEYS:
         fields |= told
     return msgspec.json.encode(fields) if fields else None
@@ -196,13 +199,6 @@ def _fields_of(meta: bytes) -> dict[str, msgspec.Raw] | None:
 def _take_told(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     """What a meta says of a letter; it is no longer in the meta then."""
     return {key: fields.pop(key) for key in _TOLD if key in fields}
-
-
-def _told_before(before: bytes) -> dict[str, msgspec.Raw]:
-    """Nothing else comes out of it, whoever wrote it."""
-    if before[:1] != b"{":
-        return {}
-    return {key: value for key, value in _fields.decode(before).items() if key in _TOLD}
 
 
 def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int, error: str | None) -> bytes:

@@ -57,11 +57,8 @@ class RouterPass:
 
     def _wake(self) -> None:
         if self._timer is None or self._is_retry:
-            self._schedule(self._next_turn_at())
-
-    def _next_turn_at(self) -> float:
-        now = self._loop.time()
-        return now if self._rested_at - now <= SHORT_REST_S else self._rested_at
+            now = self._loop.time()
+            self._schedule(now if self._rested_at - now <= SHORT_REST_S else self._rested_at)
 
     def _schedule(self, at: float, *, is_retry: bool = False) -> None:
         if self._timer is not None:
