@@ -101,6 +101,23 @@ def test_the_loop_is_measured() -> None:
     assert 0 < load_shedder.queue_share <= 0.5
 
 
+def test_a_quiet_loop_is_measured_a_few_times_a_second() -> None:
+    samples: list[float] = []
+
+    def measure_queue() -> float:
+        samples.append(0.0)
+        return 0.0
+
+    async def scenario() -> None:
+        load_shedder = LoadShedder(measure_queue)
+        load_shedder.start(asyncio.get_running_loop())
+        await asyncio.sleep(0.5)
+        load_shedder.stop()
+
+    asyncio.run(scenario())
+    assert 1 <= len(samples) <= 10
+
+
 def test_one_stall_refuses_nobody_however_long_and_several_do() -> None:
     load_shedder = LoadShedder()
     load_shedder.observe(60_000)

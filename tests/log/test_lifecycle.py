@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.log.harness import Lab
+from tests.support.appending import append, body_of
 from topics.core.config import TopicConfig
 from topics.core.errors import ApiError
 from topics.log.lifecycle import preview_topic
@@ -22,6 +23,14 @@ def test_as_many_topics_are_made_as_may_be(make_lab: Callable[..., Lab]) -> None
         with pytest.raises(ApiError) as refused:
             make()
         assert refused.value.detail == {"limit": "max_topics", "max": 2}
+
+
+def test_an_append_that_is_not_committed_counts_as_a_record(lab: Lab) -> None:
+    lab.write("t", 1)
+    append(lab.engine, "t", body_of(2), print, print)
+    with pytest.raises(ApiError) as refused:
+        lab.drop("t", if_empty=True)
+    assert refused.value.detail == {"topic": "t", "count": 2}
 
 
 def test_a_name_whose_creation_failed_is_free(lab: Lab) -> None:

@@ -65,6 +65,13 @@ def test_age_takes_what_has_waited_for_longer_than_is_left(lab: Lab) -> None:
     assert time_left(topic, 1, T0 + 20_000) == (0.0, "ttl")
 
 
+def test_the_first_of_age_and_cap_counts(lab: Lab) -> None:
+    lab.put("t", ttl_ms=70_000, cap_records=10)
+    lab.write("t", *range(8))
+    # Age takes the first record in 10 s, and the cap in 15 s.
+    assert time_left(lab.topic("t"), 1, T0 + 60_000) == (pytest.approx(10.0), "ttl")
+
+
 def test_a_cap_takes_what_lies_further_back_than_there_is_room(lab: Lab) -> None:
     lab.put("t", cap_records=10)
     lab.write("t", *range(8))

@@ -125,7 +125,9 @@ def test_an_append_that_was_refused_leaves_no_key(lab: Lab, monkeypatch: pytest.
         short_of_memory(patch)
         with pytest.raises(ApiError, match="memory"):
             lab.write("t", 2, key="a")
-    assert lab.engine.keys.count == 1
+    keys = lab.topic("t").keys
+    assert keys is not None
+    assert keys.count == lab.engine.keys.count == 1
     assert seqs_of(lab.write("t", 1, key="before")) == (1, 1, 1, True)
     assert seqs_of(lab.write("t", 2, key="a")) == (2, 2, 2, False)
     lab.clock.advance(WINDOW_MS + 1)
