@@ -46,7 +46,7 @@ from topics.storage import Filesystem
 
 log = logging.getLogger("topics")
 
-# What a start can do without is imported when it has been over for so long.
+# Modules that a start does not need are imported so long after it.
 REST_S = 2.0
 
 
@@ -62,7 +62,7 @@ def keys_of(settings: Settings) -> KeyRing:
 
 
 def fields(**about: object) -> dict[str, object]:
-    """What a line of the log says beside its message."""
+    """Return the fields of a line of the log, besides its message."""
     return {"fields": about}
 
 
@@ -172,7 +172,7 @@ class Application:
             # As safe as a crash, and the stop does not have to wait for it.
             raise _ServerStopped
 
-    # What the log says about the start and the stop
+    # Lines of the log about the start and the stop
 
     def _addresses(self) -> str:
         return ", ".join(shown_address(*address) for address in self.server.addresses)

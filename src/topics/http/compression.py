@@ -8,13 +8,13 @@ if TYPE_CHECKING:
 
 # Smaller answers would hardly become smaller.
 LEAST_BYTES = 1024
-# What takes longer to compress than others should wait is left to a thread.
+# Larger bodies are compressed on a thread, because the event loop would stall.
 INLINE_BYTES = 64 * 1024
 # The fastest: the network is rarely slower than a better one.
 _LEVEL = 1
 _GZIP = 16
-# Of a stream of events, which may be one of thousands: 4 KiB of what went before, instead of 32 or more. One
-# in bulk is over soon.
+# A stream of events, which may be one of thousands, keeps 4 KiB of history instead of 32 or more. A stream in
+# bulk is over soon.
 _EVENTS_BITS, _EVENTS_MEMORY = 12, 4
 _ZSTD_EVENTS_LOG, _ZSTD_BULK_LOG = 12, 19
 _ENCODINGS = (b"zstd", b"gzip")

@@ -28,7 +28,7 @@ _PREFACE_BYTES = 24
 # A length of three bytes, and then kind, flags and stream.
 _LENGTH_BYTES, _REST_BYTES = 3, 6
 
-# What it may spend at once, and how much of it comes back with time.
+# The budget of a client for frames that ask for nothing, and how much of it comes back per second.
 MOST = 1000.0
 PER_S = 50.0
 # A frame that asks for nothing.
@@ -37,25 +37,25 @@ SETTINGS = 5
 # A request that is taken back before its answer has gone: it cost us nearly as much as one that is answered.
 RESET = 10
 STREAM_LEFT = 3
-# What an answer earns: those who do ask may take back as much. And what they are sent is told by two frames
-# that it has arrived.
+# An answer earns this, so that a client that asks may take back as many requests. A client acknowledges data
+# with two frames.
 ANSWER = 10
 DATA = 2
 
 
 class FrameSizes:
-    """Whether frames are as small as agreed on: seen from their first bytes, while `h2` waits for the last.
+    """Checks the sizes of frames from their first bytes.
 
-    It would keep 16 MiB of a frame before it refuses it.
+    `h2` would keep 16 MiB of a frame before it refuses the frame.
     """
 
     def __init__(self) -> None:
-        # How much is left of the frame that is being read, and what is known of the next one's length.
+        # The bytes left of the current frame, and the known part of the length of the next one.
         self._skip = _PREFACE_BYTES
         self._length = b""
 
     def fit(self, piece: bytes) -> bool:
-        """Those in the next piece of the input."""
+        """Return whether the frames in the next piece of the input are small enough."""
         at, end = 0, len(piece)
         while at < end:
             if self._skip:
@@ -76,7 +76,7 @@ class FrameSizes:
 
 
 class Calm:
-    """How much a client may keep us busy and ask for nothing: pings, settings, requests taken back."""
+    """A budget for frames that ask for nothing: pings, settings, requests that are taken back."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
@@ -99,7 +99,7 @@ class Calm:
 logger = logging.getLogger("topics.http")
 
 MOST_STREAMS = 100
-# How much a client may send before it hears from us: of one body, and of all together.
+# The bytes that a client may send before it gets a window update: of one body, and of all together.
 _STREAM_WINDOW = MIB
 _CONNECTION_WINDOW = 8 * MIB
 # Frames may be tiny, and none of them is for free: after this much, others have their turn.
@@ -109,7 +109,7 @@ MOST_UNSENT = 16 * MIB
 # When the server stops: after it, clients with requests under way are told as well.
 GRACE_S = 3.0
 _LAST_STREAM = 2**31 - 1
-# What becomes of the bytes that arrive: they are frames; or they are ignored, so that the client gets to read
+# The treatment of bytes that arrive: they are frames; or they are ignored, so that the client gets to read
 # the last frames; or none arrive any more.
 _OPEN, _LINGER, _CLOSED = range(3)
 _DEFAULT_WINDOW = 65_535
@@ -140,7 +140,7 @@ class Http2Connection(asyncio.Protocol):
             H2Configuration(
                 client_side=False,
                 header_encoding=None,
-                # What we send is our own.
+                # The server makes these headers itself.
                 validate_outbound_headers=False,
                 normalize_outbound_headers=False,
             )
@@ -276,7 +276,7 @@ class Http2Connection(asyncio.Protocol):
         return (WORKING, 0) if self._streams else (IDLE, self._requests)
 
     def _end_stalled(self) -> None:
-        """Who leaves one request unfinished, or one answer unread, loses that one. Streams have owners."""
+        """End requests that a client leaves unfinished or unread. Owners look after streams."""
         now, allowed_s = self.context.loop.time(), self.context.limits.allowed_s()
         for stream in tuple(self._streams.values()):
             if not stream.is_stream and stream.stall.is_overdue(stream.progress(), now, allowed_s):
@@ -342,7 +342,7 @@ class Http2Connection(asyncio.Protocol):
         self._feeding = True
         try:
             received = self.h2.receive_data(piece)
-            # What is asked and taken back in one breath is not even looked at.
+            # A request that is taken back in the same piece of input is not started.
             self._taken_back = {one.stream_id for one in received if isinstance(one, events.StreamReset)}
             for event in received:
                 handle = self._handlers.get(type(event))
@@ -435,7 +435,7 @@ class Http2Connection(asyncio.Protocol):
     # Replies out
 
     def count_unsent(self, size: int) -> None:
-        """So many bytes more wait in the streams, or fewer."""
+        """Add to the bytes that wait in the streams; `size` may be negative."""
         self.unsent += size
 
     def show_ready(self, stream: Http2Stream) -> None:
@@ -497,7 +497,7 @@ class Http2Connection(asyncio.Protocol):
             self.flush()
 
     def forget(self, stream: Http2Stream) -> None:
-        """It is over. Its owner hears of that like that of a socket: in the next turn of the loop."""
+        """Forget a stream that is over. Its owner is told in the next turn of the loop, as for a socket."""
         self._drop(stream)
         self.context.loop.call_soon(stream.connection_lost)
 

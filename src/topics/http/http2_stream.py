@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TARGET = re.compile(rb"/[!-~]*|\*")
 _METHOD = re.compile(rb"[A-Z]+")
-# What RFC 9113 counts for a field besides its bytes.
+# RFC 9113 counts this for a field besides its bytes.
 _FIELD_BYTES = 32
 
 
@@ -33,9 +33,9 @@ class RequestHead(NamedTuple):
     method: bytes
     target: bytes
     headers: dict[bytes, bytes]
-    # What the client wants to speak on this stream, if it is not HTTP.
+    # The protocol that the client wants to speak on this stream, if it is not HTTP.
     protocol: bytes
-    # How much memory it may take.
+    # The memory that it may take.
     size: int
     # Otherwise it is answered with 400.
     is_sound: bool
@@ -72,7 +72,7 @@ def read_head(fields: Iterable[tuple[bytes, bytes]]) -> RequestHead:
 # Smaller bodies take no room. A connection has a hundred streams, so this is less than for HTTP/1.1.
 _UNCOUNTED_BYTES = 8 * 1024
 
-# What an upgraded protocol that reads again gets at once, as it would from a socket.
+# The bytes that an upgraded protocol gets at once when it reads again, as from a socket.
 _PIECE_BYTES = 64 * 1024
 
 
@@ -131,9 +131,9 @@ class Http2Stream:
         # And nothing more is sent.
         self.is_over = False
         self._is_lost = False
-        # What the stream was handed over to.
+        # The owner after the stream was handed over.
         self._stream: OpenStream | None = None
-        # What has come for an upgraded protocol that does not read now, and how much of the windows it takes.
+        # Input for an upgraded protocol that does not read now, and the part of the windows that it takes.
         self._is_reading_paused = False
         self._held_input = bytearray()
         self._held_size = 0
@@ -146,7 +146,7 @@ class Http2Stream:
         route = self.context.routes.find(b"GET", head.target).route
         return b"GET" if route is not None and route.websocket else head.method
 
-    # What the client sends
+    # Input
 
     def start(self) -> None:
         """Start the request: at once, unless the client leaves too many replies unread."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Decoding more than this would hold up all other requests, so it is left to a thread.
 INLINE_BYTES = MIB
-# What a member leaves over is copied, so it is handed over in pieces: thousands of members must not copy all.
+# The rest after a member is copied, so the input is cut: thousands of members must not copy all of it.
 _PIECE_BYTES = 64 * 1024
 # Clients that pack in blocks make one for every 64 KiB. An empty one is 20 bytes to send, and no less work.
 MAX_MEMBERS = 4096

@@ -49,7 +49,7 @@ class Heads:
     def fields(
         self, status: int, content_type: bytes, extra: HeaderList | None, length: int | None
     ) -> HeaderList:
-        """The same as fields of HTTP/2."""
+        """Return the head of an answer as fields of HTTP/2."""
         fields = [(b":status", b"%d" % status), (b"content-type", content_type), (b"date", self._date[6:-2])]
         if length is not None:
             fields.append((b"content-length", b"%d" % length))

@@ -1,4 +1,4 @@
-"""Which handler a method and a path belong to."""
+"""Routes, and the lookup of a handler by method and path."""
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
@@ -28,7 +28,7 @@ def latencies() -> tuple[Histogram, ...]:
 
 
 class Body(Enum):
-    """What a route makes of a request body."""
+    """How a route treats the body of a request."""
 
     IGNORED = "ignored"
     REQUIRED = "required"
@@ -45,20 +45,20 @@ class Route:
     # All of these scopes are needed; 0 needs just a valid key.
     scopes: int = 0
     body: Body = Body.IGNORED
-    # What a body is decoded to; None for a handler that decodes by itself. A handler that takes large bodies
+    # The type of a decoded body; None for a handler that decodes by itself. A handler that takes large bodies
     # gets None for them, and decodes them in pieces.
     accepts: type | None = None
     # Admission of the log, for requests that may have to wait for their turn. Large bodies do not pass it.
     enter: Enter | None = None
     # Names of the query parameters it looks at.
     query: tuple[str, ...] = ()
-    # Those of them that may come several times.
+    # Query parameters that may come several times.
     repeatable: tuple[str, ...] = ()
     # The body may also be an Arrow stream.
     arrow: bool = False
     # The handler takes large bodies apart by itself; where it does not, they are refused.
     takes_large: bool = False
-    # What a large body is called then.
+    # The error code for a large body that is refused.
     too_large: str = "invalid_request"
     # Server-sent events: the client must accept them, and the request takes no in-flight place.
     event_stream: bool = False
@@ -75,11 +75,11 @@ class Route:
     # Answers while recovering, while draining, and however busy its key is.
     always_open: bool = False
     is_async: bool = field(init=False)
-    # The same, with those that any such route has.
+    # Its query parameters, with those that every route of its kind has.
     known_query: frozenset[str] = field(init=False)
     takes_body: bool = field(init=False)
     decoder: StrictDecoder[Any] | None = field(init=False)
-    # What an empty body means, if the route accepts one.
+    # The meaning of an empty body, if the route accepts one.
     default: Any = field(init=False)
     # Takes a place among the requests a key may have in flight.
     counted: bool = field(init=False)
@@ -107,7 +107,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """What a method and a path resolve to. Without a route: unknown path, or known with other methods."""
+    """The result of resolving a method and a path. Without a route, the path or the method is unknown."""
 
     route: Route | None
     # The first path parameter, decoded.

@@ -14,7 +14,7 @@ CONTENT_TYPE = EVENTS
 HEADERS: HeaderList = [(b"Cache-Control", b"no-store"), (b"X-Accel-Buffering", b"no")]
 RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": hb\n\n"
-# What is advised to a client that was cut off because it did not read.
+# The advice to a client that was cut off because it did not read.
 RETRY_AFTER_MS = 2_000
 # The event of the last words; a browser has an event of its own that is called so, hence the other name.
 ERROR, CLOSING = "error", "closing"
@@ -25,7 +25,7 @@ FRAME = b"id: %b\nevent: %b\ndata: %b\n\n"
 
 
 def frame_without_id(event: str, data: bytes) -> bytes:
-    """What moves no cursor."""
+    """Return a frame that moves no cursor."""
     return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
 
 

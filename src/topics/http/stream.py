@@ -38,7 +38,7 @@ class StreamOutput(Protocol):
 
 
 class UpgradeChannel(Protocol):
-    """What an upgraded protocol asks of its connection, or of its stream of HTTP/2."""
+    """The part of a connection, or of a stream of HTTP/2, that an upgraded protocol needs."""
 
     def begin_upgrade(self, headers: HeaderList) -> None:
         """Send the reply that accepts the upgrade."""
@@ -277,7 +277,7 @@ class Upgraded(OpenStream):
 
 # How long a client may take to read our last words before the connection is torn down.
 FAREWELL_S = 5.0
-# The same for one that was cut off: it did not read before, and shall find out why when it does.
+# The time for a client that was cut off. It did not read before, and may find out why when it does.
 EXPLANATION_S = 15.0
 
 

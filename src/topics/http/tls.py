@@ -76,7 +76,7 @@ class _Loading(asyncio.Protocol):
             connection.take_over(self._transport, self._early + self._later)
 
     def data_received(self, data: bytes) -> None:
-        """What had been decrypted before."""
+        """Keep input that had been decrypted before."""
         self._later += data
 
     def connection_lost(self, error: Exception | None) -> None:

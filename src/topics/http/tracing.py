@@ -50,7 +50,7 @@ class Tracing:
         self._handed_over: dict[Request, int] = {}
 
     def instrument(self, routes: list[Route]) -> list[Route]:
-        """The same routes with handlers that note when they are done."""
+        """Return the routes with handlers that note when they are done."""
         return [route if route.is_async else self._noting(route) for route in routes]
 
     def _noting(self, route: Route) -> Route:

@@ -115,18 +115,18 @@ class Socket(BackpressuredStream):
         self.key = key
         self._conversation = conversation
         self._max_bytes = max_bytes
-        # How much of it the message that is arriving takes.
+        # The bytes of it that the arriving message takes.
         self._room = connection.request_room
         self._room_bytes = 0
         self._protocol = Connection(ConnectionType.SERVER)
-        # Of what has come, the frames that were not looked at, as long as there may be any.
+        # The frames that have arrived and are not processed yet, if there may be any.
         self._rest: Iterator[FrameEvent] | None = None
         # The message that is arriving, and its size so far.
         self._pieces = bytearray()
         self._received = 0
         # Why it is not kept.
         self._refusal: ApiError | None = None
-        # What it said last waits for its turn.
+        # The last message waits for its turn.
         self._waits = False
         self._closer: asyncio.TimerHandle | None = None
         # Since when the client has said nothing, and whether it was asked. The names are those of `Beating`.
@@ -192,7 +192,7 @@ class Socket(BackpressuredStream):
         self._closer = asyncio.get_running_loop().call_later(CLOSE_S, self.hang_up)
 
     def beat(self) -> None:
-        """It has said nothing for a while. One that is not listened to is not asked either."""
+        """Ping a client that has sent nothing for a while, unless the server does not read from it."""
         if self.stalled or self._waits or self._protocol.state is not ConnectionState.OPEN:
             return
         if self._pinged:
@@ -215,7 +215,7 @@ class Socket(BackpressuredStream):
             self._fanout.detach(subscription)
 
     def set_aside(self, waits: bool) -> None:
-        """What it said last has to wait, or has had its turn; what it says meanwhile is not read."""
+        """Note whether the last message waits for its turn. Meanwhile, the socket is not read."""
         if waits is not self._waits:
             self._waits = waits
             if not waits:
@@ -290,7 +290,7 @@ class Socket(BackpressuredStream):
             self.write(self._protocol.send(event.response()))
 
     def _take(self, piece: bytes, *, is_last: bool) -> None:
-        """What is too much is dropped as it comes; the refusal waits for the message's end."""
+        """Add a piece to the message. A message that is too large is dropped, and refused when it ends."""
         self._received += len(piece)
         if self._refusal is None:
             self._refusal = self._judge_size()
@@ -306,12 +306,12 @@ class Socket(BackpressuredStream):
             self._conversation.on_refused(self, refusal)
         else:
             self._conversation.on_text(self, bytes(pieces))
-        # What has to wait keeps its room.
+        # A message that waits keeps its room.
         if not self._waits:
             self._leave_room()
 
     def _judge_size(self) -> ApiError | None:
-        """Of the message as far as it has arrived."""
+        """Return the refusal of a message that is too large, as far as it has arrived."""
         if self._received > self._max_bytes:
             return ApiError("payload_too_large", f"a message has at most {self._max_bytes} bytes")
         if self._received > max(SMALL_BYTES, self._room_bytes):

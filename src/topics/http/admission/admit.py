@@ -1,4 +1,4 @@
-"""What can be refused from the head of a request alone, in the order clients rely on.
+"""Refusals that need only the head of a request, in the order that clients rely on.
 
 host, page -> key -> place in flight -> scope -> name -> route -> server state -> Accept -> type -> size
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from topics.http.request import Request
     from topics.http.routing import Match, Route
 
-# What a page offers to open a WebSocket: the protocol, and its key, since it cannot send headers.
+# The subprotocols of a page that opens a WebSocket: the protocol, and its key, since it cannot send headers.
 SOCKET_PROTOCOL = b"topics.v0"
 _KEY_PROTOCOL = b"topics.key."
 

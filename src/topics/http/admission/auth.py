@@ -37,7 +37,7 @@ class ApiKey:
         self.name = entry.name
         # Ordinary requests of this key that are not answered yet.
         self.inflight = 0
-        # It was taken out while the server runs: what it had begun ends.
+        # The key was removed while the server runs: its streams and waits end.
         self.revoked = False
 
     @property
@@ -46,7 +46,7 @@ class ApiKey:
 
     @property
     def rights(self) -> tuple[bytes, int, tuple[str, ...]]:
-        """What makes it another key when it changes."""
+        """Return the values that make it another key when they change."""
         return self.digest, self.scopes, self._prefixes
 
     def can(self, scopes: int) -> bool:
@@ -86,7 +86,7 @@ class KeyRing:
         """
         before = {key.rights: key for key in self.keys}
         self.keys = []
-        # Of two equal secrets the last one counts.
+        # The last of two equal secrets counts.
         for key in {key.digest: key for key in keys}.values():
             same = before.pop(key.rights, key)
             same.rename(key.name)
@@ -100,7 +100,7 @@ class KeyRing:
         digest = sha256(secret).digest()
         found: ApiKey | None = None
         # Every digest is compared, so that the time taken does not depend on which one matches.
-        # Of two equal ones, the last counts.
+        # The last of two equal secrets counts.
         for key in self.keys:
             if hmac.compare_digest(key.digest, digest):
                 found = key

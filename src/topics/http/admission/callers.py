@@ -1,4 +1,4 @@
-"""Which names the server answers to, and which pages may talk to it.
+"""Host names that the server answers to, and pages that may talk to it.
 
 A page from elsewhere can send requests to a server on this machine, and by a name of its own that leads here
 it can even read the answers. So a server without keys answers only to names that are its own, and what a page

@@ -11,7 +11,7 @@ logger = logging.getLogger("topics.http")
 
 # Descriptors that connections must leave for journals, segments and sockets of our own.
 _RESERVED = 256
-# What an idle server has open, and a little for what threads open and close again; the rest is for segments.
+# Descriptors of an idle server, and a few for threads; the rest is for segments.
 _OWN = 24
 # From this share of the places on, idle connections are let go sooner.
 _CROWDED = 0.9
@@ -51,7 +51,7 @@ class ConnectionLimit:
 
 
 def most_connections(setting: int, descriptors: int) -> int:
-    """What was asked for, as far as the operating system allows; 0 asks for all that it allows."""
+    """Return the setting, as far as the operating system allows it; 0 asks for all that it allows."""
     if descriptors == resource.RLIM_INFINITY:
         return setting or 1 << 31
     allowed = max(descriptors - _RESERVED, descriptors // 2)
@@ -59,7 +59,7 @@ def most_connections(setting: int, descriptors: int) -> int:
 
 
 def left_for_segments(connections: int, descriptors: int) -> int:
-    """How many descriptors are free when every connection is taken."""
+    """Return the descriptors that are free when every connection is taken."""
     if descriptors == resource.RLIM_INFINITY:
         return 1 << 31
     return max(descriptors - connections - _OWN, 0)
@@ -75,7 +75,7 @@ def raise_descriptor_limit() -> None:
             logger.warning("cannot raise the limit of open files above %d: %s", soft, error)
 
 
-# So many bodies of the largest size, over all connections.
+# The number of bodies of the largest size, over all connections.
 LARGEST_BODIES = 32
 # Smaller ones are not counted: a connection can have one of them in memory, and connections are counted.
 SMALL_BYTES = 64 * 1024

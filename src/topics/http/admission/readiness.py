@@ -1,4 +1,4 @@
-"""Whether data requests are let in: not while draining; and while recovering they wait a moment for its end.
+"""Admission of data requests by state: not while draining; during recovery, they wait a moment for its end.
 
 A client that has only waited for the port, or for `health`, does not fail for having come a little early.
 """
@@ -78,7 +78,7 @@ class Readiness:
     def _has_room(self, body_bytes: int) -> bool:
         if len(self._held) < MOST_HELD and self._held_bytes + body_bytes <= self._most_bytes:
             return True
-        # Those whose clients have gone wait for nothing.
+        # Requests whose clients have gone wait for nothing.
         gone = [exchange for exchange in self._held if exchange.answered]
         for exchange in gone:
             self._let_go(exchange)
@@ -94,7 +94,7 @@ class Readiness:
         self._held_bytes -= len(exchange.body)
         return go_on
 
-    # What is told meanwhile
+    # Replies meanwhile
 
     def replay_progress(self) -> float:
         if self.open:

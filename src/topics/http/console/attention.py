@@ -16,7 +16,7 @@ Item = dict[str, Any]
 
 # The most pressing first.
 KINDS = ("told", "overtaken", "damage", "failed", "blocked", "stalled", "dead_letters")
-# How many of one kind are told; the rest is a number.
+# Items listed of one kind; the others are only counted.
 MOST_OF_A_KIND = 20
 _SLICE = 2_000
 # A pass that took a second is good for twenty: whoever asks all the time takes a twentieth of the loop's.
@@ -39,7 +39,7 @@ class Attention:
         await self._look()
         shown: list[Item] = []
         counts: dict[str, int] = {}
-        # What pipelines say of themselves is at hand: it need not be looked for.
+        # Reports of pipelines are at hand: they need no pass over all topics.
         for item in chain(*(self._found | {"failed": self._failed()}).values()):
             if key is not None and not all(map(key.allows, _names(item))):
                 continue

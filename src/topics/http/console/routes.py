@@ -81,7 +81,7 @@ def _read(name: str) -> tuple[bytes, bytes]:
 MOST_ROWS = 100
 # A page ends here, even if it is short: a word that no name has would otherwise be looked for in all of them.
 MOST_LOOKED_AT = 200_000
-# Of each folder; the rest is in its sums.
+# Files listed of each folder; the others count in its sums.
 MOST_FILES = 100
 
 
@@ -156,7 +156,7 @@ def _row(service: Service, topic: Topic) -> dict[str, Any]:
 
 
 def _worst_lag(service: Service, topic: Topic, now: int) -> dict[str, Any] | None:
-    """Of all its cursors: the one furthest behind."""
+    """Return the cursor of the topic that is furthest behind."""
     cursors = service.node.cursors.of(topic.name)
     if not cursors:
         return None

@@ -1,4 +1,4 @@
-"""What the server counts, as Prometheus text or as JSON.
+"""The figures of the server, as Prometheus text or as JSON.
 
     request ─▶ routes ─▶ figures: a scrape (one look at all topics), families of samples ─▶ text or JSON
 

@@ -1,4 +1,4 @@
-"""What the server measures: of requests, the process, the flow of records, and the log."""
+"""Figures about requests, the process, the flow of records, and the log."""
 
 import asyncio
 import math
@@ -84,7 +84,7 @@ _SLICE = 2048
 
 
 class Scrape:
-    """What is named after a topic is shown only to a key that may know the topic; sums are over all."""
+    """One look at all topics. Sums are over all of them; names are only for keys that may know the topic."""
 
     __slots__ = ("by_class", "key", "known", "queues", "topic_count")
 

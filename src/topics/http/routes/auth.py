@@ -1,4 +1,4 @@
-"""Who is asking, and tickets: a page that has a key, but cannot send it, opens a stream with a ticket."""
+"""The key of the caller, and tickets: with a ticket, a page that cannot send its key opens a stream."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class TicketBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     path: str
 
 
-# What the key has to be good for is decided by the path that is asked for.
+# The path in the body decides which scopes the key needs.
 @routes.add("POST", "/v0/tickets", body=Body.REQUIRED, accepts=TicketBody)
 def issue(service: Service, exchange: Exchange, body: TicketBody) -> None:
     path = body.path
@@ -40,7 +40,7 @@ def whoami(_: Service, exchange: Exchange) -> None:
 
 
 def about_key(key: ApiKey | None) -> dict[str, Any]:
-    """What its holder may know of it: not the secret."""
+    """Return what the holder of a key may know of it: everything but the secret."""
     if key is None:
         return {"auth": "off"}
     scopes = [name for name, bit in SCOPES.items() if key.can(bit)]

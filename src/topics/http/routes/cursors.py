@@ -128,7 +128,7 @@ def _topic_or_none(service: Service, exchange: Exchange) -> Topic | None:
 
 
 def _prefixes(key: ApiKey | None, asked: str) -> list[str]:
-    """What the names of topics may begin with that are asked for and shown to this key, in their order."""
+    """Return the prefixes of topics that are asked for and that the key may know, in their order."""
     allowed = key.prefixes if key is not None and key.prefixes else ("",)
     both = {max(asked, one) for one in allowed if one.startswith(asked) or asked.startswith(one)}
     return [one for one in sorted(both) if not any(one != other and one.startswith(other) for other in both)]

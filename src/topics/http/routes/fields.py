@@ -31,7 +31,7 @@ Body = TypeVar("Body")
 
 
 def wants_only_new(exchange: Exchange) -> bool:
-    """What is to be put must not be there yet."""
+    """Return whether the request may only create."""
     return exchange.headers.get(b"if-none-match", b"").strip() == b"*"
 
 
@@ -85,7 +85,7 @@ def check_seqs(seqs: list[int], code: str = "invalid_request") -> None:
         raise invalid("seqs must be unsigned 64-bit integers")
 
 
-# What answers call the fields of a topic, where they have other names.
+# Attributes of a topic by the names that they have in answers, where the names differ.
 _FIELDS = {
     "topic": "name",
     "type": "config.type",
@@ -106,7 +106,7 @@ def shown(topic: Topic, *names: str) -> dict[str, Any]:
 
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
-# What every list may be asked.
+# Query parameters of every list.
 PAGING = ("prefix", "page_size", "cursor")
 _NUMBER = re.compile(r"\+?[0-9]+")
 
@@ -150,7 +150,7 @@ def start_of_page(exchange: Exchange) -> str:
 
 
 def seq_at_start_of_page(exchange: Exchange) -> int:
-    """The same in a list that is in the order of seqs; 0 for the first page."""
+    """Return the seq after which the page starts, in a list in the order of seqs; 0 for the first page."""
     text = start_of_page(exchange)
     if text and not (text.isascii() and text.isdigit() and int(text[:20]) <= MAX_SEQ):
         raise invalid("cursor is not one this server gave out")

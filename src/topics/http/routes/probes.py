@@ -1,4 +1,4 @@
-"""What the server says of itself: health, readiness, version and room, and the OpenAPI document."""
+"""Answers about the server: health, readiness, version and room, and the OpenAPI document."""
 
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ def probe_routes(service: Service) -> list[Route]:
         ("/healthz", health, ()),
         ("/v0/ready", ready, ("for",)),
         ("/readyz", ready, ("for",)),
-        # It contains nothing that the source code does not.
+        # The document contains nothing that the source code does not.
         ("/v0/openapi.json", openapi, ()),
     )
     public = not service.settings.probe_auth

@@ -109,7 +109,7 @@ class Read:
         self.shape = _SHAPES[body.include_tags, body.include_meta]
         self.epoch = None if body.epoch is UNSET else unsigned(body.epoch, "epoch")
         self.choice = choice
-        # What the reader lost before the place where it goes on.
+        # The loss of the reader before the position where it resumes.
         self.owed: Tombstone | None = None
 
     def answer(self, service: Service, exchange: Exchange, topic: Topic) -> None:
@@ -299,7 +299,7 @@ def _read(exchange: Exchange, last: int | None) -> Read:
     limit = exchange.query_number("limit")
     body = DiffBody(
         from_seq=exchange.query_number("from_seq") or 0,
-        # Those that were asked for, if nothing else was said.
+        # The last records that were asked for, if the request has no limit.
         limit=(last or 0) if limit is None else limit,
         node=exchange.query_all("node") or None,
         include_tags=exchange.query_flag("include_tags", False),

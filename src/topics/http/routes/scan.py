@@ -43,7 +43,7 @@ METADATA_KEY = b"topics"
 
 
 class _Pieces:
-    """What pyarrow takes for a file: it keeps what is written until `take`."""
+    """A file for pyarrow that keeps what is written until `take`."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What may be said over a WebSocket: subscribe, unsubscribe, publish, ping. Mistakes never close it."""
+"""The commands of a WebSocket: subscribe, unsubscribe, publish, ping. Mistakes never close the socket."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.encode
 _NULL = b"null"
-# Of one socket; a command names at most as many topics as a watch session may have.
+# The limit of one socket; a command names at most as many topics as a watch session may have.
 MAX_SUBSCRIPTIONS = 1000
 
 
@@ -61,7 +61,7 @@ class _Unsubscribe(_Envelope, gc=False, forbid_unknown_fields=True):
 
 
 class _Publish(msgspec.Struct, gc=False):
-    """What has to be known of a publish before it may come in; see `PublishBody` for all of it."""
+    """The fields of a publish that its admission needs; see `PublishBody` for all fields."""
 
     topic: str | None = None
     records: Raw = Raw(b"")

@@ -33,7 +33,7 @@ class NotACommand(Exception):
     """The message is no object, names no known operation, or lacks what the operation cannot do without."""
 
 
-# What a client did wrong, or may not do; anything else that is raised is our own mistake.
+# Mistakes of a client. Any other exception is a defect of the server.
 MISTAKES = (ApiError, NotACommand, msgspec.DecodeError, RecursionError)
 
 
@@ -78,7 +78,7 @@ class Publication(Append):
         self.message = message
         self.obey = obey
         self._started = perf_counter()
-        # It has to wait for its turn, and others behind it.
+        # The publication waits for its turn, and others wait behind it.
         self.is_held = False
         # Handed to the log, or refused.
         self.is_over = False
@@ -129,7 +129,7 @@ class Publication(Append):
         self.refuse(error)
 
     def refuse(self, error: Exception) -> None:
-        """What is no mistake of the client's is logged, and not told."""
+        """Report a mistake to the client. Any other error is logged, and the client gets no details."""
         self.is_over = True
         if isinstance(error, OutcomeUnknown):
             self.queue.socket.abort()

@@ -37,7 +37,7 @@ class Start(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class SubscriptionRequest(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """Which parts of records, whose records, and how many at a time."""
+    """The choice of records and of their parts, and the size of a delivery."""
 
     node: str | list[str] | None = None
     include_meta: bool = True
@@ -129,7 +129,7 @@ def heartbeat_length(wanted_ms: int, settings: Settings) -> int:
 
 
 def last_event_id(exchange: Exchange) -> bytes:
-    """Of the last frame that the client got; empty if it does not say. Pages may have it in the query."""
+    """Return the id of the last frame that the client got, from a header or the query; or an empty one."""
     return exchange.headers.get(b"last-event-id") or (exchange.query("last_event_id") or "").encode()
 
 
@@ -177,7 +177,7 @@ class EventWatcher(sse.EventStream):
             self.end(b"")
 
     def is_over(self) -> bool:
-        """Whether nothing more can be delivered."""
+        """Return whether nothing more can be delivered."""
         return not self._subscriptions
 
     def deliver(self, subscription: Subscription, delivery: Delivery) -> None:

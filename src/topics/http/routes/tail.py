@@ -73,7 +73,7 @@ class TailStart(msgspec.Struct, frozen=True, gc=False):
 
 
 class TailRequest:
-    """Which topics, and from where."""
+    """The topics of a stream, and where each of them begins."""
 
     def __init__(self, asked: list[str], last_event_id: bytes) -> None:
         self.names: dict[str, TailStart] = {}

@@ -57,7 +57,7 @@ def put(service: Service, exchange: Exchange, body: ConfigBody) -> None:
 
     existing = service.engine.find(name)
     if existing is not None and existing.config.is_queue:
-        # Which leases outlived a restart is decided by the config they were given under.
+        # The config under which leases were given decides whether they outlived a restart.
         existing.extension.refresh()
     put_topic(
         service.engine,
@@ -72,7 +72,7 @@ def put(service: Service, exchange: Exchange, body: ConfigBody) -> None:
 
 
 def _preview_put(service: Service, exchange: Exchange, config: TopicConfig, warnings: "list[str]") -> None:
-    """What it would cost. The topic stays as it is, or is not made."""
+    """Answer with the number of records that the config would remove. Nothing changes."""
     name = exchange.name
     removes = preview_topic(service.engine, name, config, only_new=wants_only_new(exchange))
     exchange.refuse_unknown_fields()
@@ -154,7 +154,7 @@ def drop(service: Service, exchange: Exchange) -> None:
 
 
 def _preview_drop(service: Service, exchange: Exchange, if_empty: bool) -> None:
-    """What would go. Nothing does, and the topic does not count as read."""
+    """Answer with what a delete would remove. Nothing changes, and the topic does not count as read."""
     topic = service.engine.find(exchange.name)
     if topic is not None:
         service.admission.bring_up_to_date(topic)
@@ -196,7 +196,7 @@ def _details(topic: Topic) -> dict[str, Any]:
 
 
 def missing(topic: Topic) -> dict[str, int]:
-    """What was deleted, and what readers lost without asking for it."""
+    """Return the numbers of records that were deleted, and that readers lost without a delete."""
     counts = [sum(kind) for kind in zip(*(bucket.missing for bucket in whole(topic)), strict=True)]
     deleted = counts[DELETED] if counts else 0
     return {"lost": sum(counts) - deleted, "deleted": deleted}

@@ -99,7 +99,7 @@ class WatchStream(EventWatcher):
         last_event_id: bytes,
     ) -> None:
         def epoch_of(name: str) -> int | None:
-            """Of the topic that has this name now."""
+            """Return the epoch of the topic that has this name now."""
             topic = service.engine.find(name)
             return None if topic is None else topic.id
 

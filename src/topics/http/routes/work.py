@@ -74,7 +74,7 @@ class WorkStream(sse.EventStream):
 
     @property
     def room(self) -> int:
-        """How many jobs it may get now; none while it waits for some, or does not read."""
+        """Return the number of jobs that it may get now: none while it waits for some, or does not read."""
         if self._claim is not None or self.stalled:
             return 0
         return self._most - len(self._holder.seqs)
