@@ -17,11 +17,12 @@ import redis
 from benchmarks.generator import Request, verify_range
 from benchmarks.payloads import Shape
 from tests.support import ServerProcess, free_port
-from topics import codec
+from topics import codec, compiled
 
 _CPUCLOCK_SCHED = 2
 _TICKS = os.sysconf("SC_CLK_TCK")
-PYTHON_CODEC = {codec.SWITCH: "python"}
+# As without a compiler.
+PYTHON_CODEC = {codec.SWITCH: "python", compiled.SWITCH: "0"}
 # Larger than any request that loads data, small enough to be taken at once.
 _FILL_BATCH = 1000
 

@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.figures import Figure
 from benchmarks.session import ROOT, Session
-from topics import codec
+from topics import codec, compiled
 
 AREA = "instructions"
 RECORDED = Path(__file__).parent / "instructions.json"
@@ -94,6 +94,8 @@ def _run(directory: Path, steps: int, stretches: int) -> dict[str, int]:
                 "PYTHONHASHSEED": "0",
                 "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
                 codec.SWITCH: os.environ.get(codec.SWITCH, ""),
+                # The recorded figures are of the sources.
+                compiled.SWITCH: "0",
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

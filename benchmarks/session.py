@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from topics import codec
+from topics import codec, compiled
 
 ROOT = Path(__file__).resolve().parent.parent
 # GNU C11 12.2.0 -mtune=generic -g -O3 …
@@ -194,8 +194,9 @@ def _processor() -> str:
 
 
 def _interpreter() -> str:
-    """The codec, and how the interpreter was built: profile guidance makes it 5 to 10 % faster."""
-    return f"({_guidance()}; codec: {codec.NAME})"
+    """What is compiled, and how the interpreter was built: profile guidance makes it 5 to 10 % faster."""
+    modules = "compiled" if compiled.are_used() else "interpreted"
+    return f"({_guidance()}; codec: {codec.NAME}; modules: {modules})"
 
 
 def _guidance() -> str:

@@ -19,9 +19,9 @@ needs_compiled = pytest.mark.skipif(
 )
 
 
-def imported(asked: str, sources: Path = SRC, module: str = compiled.MODULES[-1]) -> str:
-    """The file that Python imports a module from, or what it says instead."""
-    program = f"import {module} as module; print(module.__file__)"
+def imported(asked: str, sources: Path = SRC) -> list[str]:
+    """The files that Python imports the modules from, or what it says instead."""
+    program = f"from importlib import import_module as i; [print(i(n).__file__) for n in {compiled.MODULES}]"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(sources), compiled.SWITCH: asked},
@@ -29,7 +29,7 @@ def imported(asked: str, sources: Path = SRC, module: str = compiled.MODULES[-1]
         text=True,
         check=False,
     )
-    return done.stdout.strip() or done.stderr
+    return (done.stdout or done.stderr).splitlines()
 
 
 @needs_compiled
@@ -41,30 +41,33 @@ def test_a_server_uses_them(tmp_path: Path) -> None:
         server.stop()
 
 
+def sources(folder: Path) -> list[str]:
+    return [str(folder / compiled.source_of(name)) for name in compiled.MODULES]
+
+
 @needs_compiled
-@pytest.mark.parametrize("module", compiled.MODULES)
-def test_they_are_used_unless_told_otherwise(module: str) -> None:
-    assert imported("", module=module) == str(Path(compiled.FOLDER, compiled.file_of(module)))
-    assert imported("0", module=module) == str(SRC / compiled.source_of(module))
+def test_they_are_used_unless_told_otherwise() -> None:
+    expected = [str(Path(compiled.FOLDER, compiled.file_of(name))) for name in compiled.MODULES]
+    assert imported("") == imported("1") == expected
+    assert imported("0") == sources(SRC)
 
 
 @needs_compiled
 def test_after_a_change_the_sources_are_used(tmp_path: Path) -> None:
     copy = shutil.copytree(SRC / "topics", tmp_path / "topics").parent
-    assert imported("", copy).endswith(".so")
+    assert all(path.endswith(".so") for path in imported("", copy))
     changed = copy / compiled.source_of(compiled.MODULES[0])
     changed.write_text(changed.read_text() + "\n")
-    assert imported("", copy) == str(copy / compiled.source_of(compiled.MODULES[-1]))
-    assert "no compiled modules that fit" in imported("1", copy)
+    assert imported("", copy) == sources(copy)
+    assert "no compiled modules that fit" in imported("1", copy)[-1]
 
 
 def test_without_them_the_sources_are_used(tmp_path: Path) -> None:
-    copy = shutil.copytree(
-        SRC / "topics", tmp_path / "topics", ignore=shutil.ignore_patterns("_compiled")
-    ).parent
-    assert imported("", copy).endswith(".py")
-    assert "no compiled modules that fit" in imported("1", copy)
+    ignored = shutil.ignore_patterns("_compiled")
+    copy = shutil.copytree(SRC / "topics", tmp_path / "topics", ignore=ignored).parent
+    assert imported("", copy) == sources(copy)
+    assert "no compiled modules that fit" in imported("1", copy)[-1]
 
 
 def test_another_choice_is_refused() -> None:
-    assert "must be 0, 1 or empty, not 'yes'" in imported("yes")
+    assert "must be 0, 1 or empty, not 'yes'" in imported("yes")[-1]

@@ -75,7 +75,7 @@ class CompiledFinder:
         if name not in MODULES and name != LIBRARY:
             return None
         if self._is_used is None:
-            self._is_used = _are_used()
+            self._is_used = are_used()
         if not self._is_used:
             return None
         from importlib.util import spec_from_file_location
@@ -83,7 +83,8 @@ class CompiledFinder:
         return spec_from_file_location(name, os.path.join(FOLDER, file_of(name)))
 
 
-def _are_used() -> bool:
+def are_used() -> bool:
+    """Whether this process imports compiled modules; raises if it should and cannot."""
     asked = os.environ.get(SWITCH, "")
     if asked not in ("", "0", "1"):
         raise ImportError(f"{SWITCH} must be 0, 1 or empty, not {asked!r}")
