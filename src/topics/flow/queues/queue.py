@@ -151,7 +151,8 @@ class JobQueue(Layer):
     def counts(self) -> tuple[int, int]:
         """Return how many jobs are ready and how many are in flight now."""
         self._catch_up(self.engine.steady_ms())
-        return self.ready, len(self.table.leases)
+        in_flight = len(self.table.leases)
+        return self.topic.live_count - in_flight - len(self.table.delayed), in_flight
 
     def counters(self) -> dict[str, int]:
         ready, in_flight = self.counts()

@@ -96,12 +96,20 @@ class TopicFanout:
     def serve(self, work: int, until_s: float) -> int:
         """Go on with the round, or begin one, until `work` or the time is used up; return the work done."""
         topic = self.topic
-        members = self._round if self._round is not None else self._begin_round()
+        if self._round is None:
+            members = self._behind
+            if self._has_moved:
+                self._fanout.pull(topic)
+                # After the pull, which may have woken this fan-out again.
+                self._has_moved = False
+                members = self.subscriptions
+            self._round = iter(list(members))
+            self._behind.clear()
         self._fanout.engine.note_read(topic)
         # Only for this turn: in the next one the topic may have moved.
         pages: _Pages = {}
         used = 0
-        for subscription in members:
+        for subscription in self._round:
             watcher = subscription.watcher
             if watcher.stalled or subscription.fanout is not self:
                 continue
@@ -126,18 +134,6 @@ class TopicFanout:
                 return used
         self._round = None
         return used
-
-    def _begin_round(self) -> Iterator[Subscription]:
-        if self._has_moved:
-            self._fanout.pull(self.topic)
-            # After the pull, which may have woken this fan-out again.
-            self._has_moved = False
-            members = list(self.subscriptions)
-        else:
-            members = list(self._behind)
-        self._behind.clear()
-        self._round = iter(members)
-        return self._round
 
     def _delivery(self, subscription: Subscription, pages: _Pages) -> Delivery:
         options = subscription.options
