@@ -47,7 +47,6 @@ from topics.log.write.all_keys import AllKeys, TopicKeysState
 from topics.ops import backup_directory as backups
 from topics.ops.restore import STAGING
 from topics.storage import (
-    cold_files,
     fileheader,
     identity,
     journal,
@@ -319,7 +318,7 @@ def test_identities() -> None:
         keys.setdefault(file, []).append(key.strip("`"))
     assert keys == {
         identity.IDENTITY: [*identity.Identity.__struct_fields__],
-        cold_files.OWNER: [*cold_files.Owner.__struct_fields__],
+        identity.OWNER: [*identity.Owner.__struct_fields__],
     }
     text, digest, end = identity.encode(identity.Identity("0f" * 16)).split(b"\n")
     assert json.loads(text) == {"identity": "0f" * 16}

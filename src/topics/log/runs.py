@@ -64,13 +64,13 @@ class Runs(list[Run]):
         at = 0
         while at < len(seqs):
             index = bisect_right(self.bases, int(seqs[at])) - 1
-            if index < 0 or seqs[at] > self[index].last:
+            run = self[index] if index >= 0 else None
+            if run is None or seqs[at] >= run.base + run.count:
                 if index + 1 == len(self):
                     return
                 at = bisect_left(seqs, self.bases[index + 1], at)
                 continue
-            run = self[index]
-            begin, at = at, bisect_right(seqs, run.last, at)
+            begin, at = at, bisect_left(seqs, run.base + run.count, at)
             if run.live_count:
                 yield run, seqs[begin:at]
 
