@@ -87,7 +87,8 @@ class AllKeys(Extension):
     def forget_early(self, count: int) -> None:
         self.forgotten += count
 
-    def enforce_bounds(self, keys: TopicKeys, now_ms: int) -> None:
+    def note_new(self, keys: TopicKeys, count: int, now_ms: int) -> None:
+        self.count += count
         most, most_a_topic = self.most, self.most_a_topic
         if keys.count > most_a_topic:
             keys.forget(keys.count - most_a_topic + _some(most_a_topic), now_ms)

@@ -165,8 +165,9 @@ class CommitLoop:
                 queue.flush()
                 if pause_s := self.brake.pause_s():
                     self._held_until = self._loop.time() + pause_s
-        if not self._busy and (self._effects.unsynced or journal.position - journal.synced > TRICKLE_BYTES):
-            self._sync_if_wanted()
+        is_much = journal.position - journal.synced > TRICKLE_BYTES and queue.refusals.failure is None
+        if not self._busy and (self._effects.unsynced or is_much):
+            self._start_sync()
 
     def held_s(self) -> float:
         """For how long the brake holds back what is to come into memory; 0 when it does not."""
@@ -204,15 +205,6 @@ class CommitLoop:
         self.hold_next()
         # Even if nothing waits by now: a tick during the write did nothing, and the queue counts on it.
         self._tick()
-
-    def _sync_if_wanted(self) -> None:
-        if self._busy or not (self._effects.unsynced or self._too_much_unsynced()):
-            return
-        self._start_sync()
-
-    def _too_much_unsynced(self) -> bool:
-        journal = self._journal
-        return journal.position - journal.synced > TRICKLE_BYTES and self._queue.refusals.failure is None
 
     def _start_sync(self) -> None:
         self._busy = True

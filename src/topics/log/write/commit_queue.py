@@ -29,8 +29,7 @@ from topics.log.write.refusals import (
     Refusals,
     Unfinished,
     frames_of,
-    without_built_on,
-    without_growth,
+    without_refused,
 )
 from topics.storage import FrameDraft, Journal, Reserve, SyncTicket, Witness, is_full
 
@@ -88,7 +87,7 @@ class HeldBack:
 
     def take_built_on(self, refused_topics: set[Topic], refused: list[Op]) -> None:
         """Move operations that build on refused ones to `refused`, and their topics to `refused_topics`."""
-        self.ops = without_built_on(self.ops, refused_topics, refused)
+        self.ops = without_refused(self.ops, refused_topics, refused)
         self._topics = {topic for op in self.ops for topic in op.topics}
 
     def take_all(self) -> list[Op]:
@@ -370,7 +369,7 @@ class CommitQueue:
             return  # it has failed with others
         at = self.waiting.index(unready)
         lost = [unready]
-        rest = without_built_on(self.waiting[at + 1 :], set(unready.topics), lost)
+        rest = without_refused(self.waiting[at + 1 :], set(unready.topics), lost)
         self.waiting = self.waiting[:at] + rest
         for op in reversed(lost):
             op.withdraw()
@@ -381,7 +380,7 @@ class CommitQueue:
     def take_growth(self, grown: set[Topic], refused: list[Op]) -> None:
         """Move what makes the log larger, or builds on refused operations, to `refused`."""
         self._held.take_built_on(grown, refused)
-        self.waiting = without_growth(self.waiting, grown, refused)
+        self.waiting = without_refused(self.waiting, grown, refused, without_growth=True)
 
     def take_unfinished(self) -> Unfinished:
         """Take all operations that have not taken effect out of the queue."""

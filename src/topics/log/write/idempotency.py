@@ -188,8 +188,8 @@ class KeysOfAll(Protocol):
     def forget_early(self, count: int) -> None:
         """Count keys that a bound has taken before their window was over."""
 
-    def enforce_bounds(self, keys: "TopicKeys", now_ms: int) -> None:
-        """Drop the oldest keys of a topic that has too many, and of all topics if they have too many."""
+    def note_new(self, keys: "TopicKeys", count: int, now_ms: int) -> None:
+        """Count new keys of a topic. Drop its oldest keys if it has too many, and those of all topics."""
 
 
 class TopicKeys:
@@ -257,8 +257,7 @@ class TopicKeys:
         for digest, (first_seq, count) in taken.items():
             self._add(digest, first_seq, count, ts, is_kept=is_kept)
         self.count += len(taken)
-        self.of_all.add(len(taken))
-        self.of_all.enforce_bounds(self, ts)
+        self.of_all.note_new(self, len(taken), ts)
 
     def encoded(self, taken: dict[bytes, tuple[int, int]], first_seq: int) -> bytes:
         """The keys as the frame has them whose records begin with `first_seq`."""
@@ -390,8 +389,7 @@ class TopicKeys:
             digest = keys.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
             self._add(digest, first_seq + offset, count, ts, is_kept=True)
         self.count += len(keys.counts)
-        self.of_all.add(len(keys.counts))
-        self.of_all.enforce_bounds(self, ts)
+        self.of_all.note_new(self, len(keys.counts), ts)
 
     def dump(self) -> list[tuple[int, Part, Part]]:
         """The chunks that a restart keeps, as far as their records are committed."""

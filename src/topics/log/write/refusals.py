@@ -116,7 +116,7 @@ class Refusals:
         refused: list[Op] = []
         if any(op.grows for op in ops):
             grown: set[Topic] = set()
-            ops = without_growth(ops, grown, refused)
+            ops = without_refused(ops, grown, refused, without_growth=True)
             # Operations that were submitted meanwhile may have seqs behind the ones that are taken back.
             self._queue.take_growth(grown, refused)
         else:
@@ -254,32 +254,19 @@ def frames_of(ops: list[Op]) -> list[FrameDraft]:
     return [frame for op in ops for frame in op.frames]
 
 
-def without_built_on(ops: list[Op], refused_topics: set[Topic], refused: list[Op]) -> list[Op]:
-    """Return operations that do not build on refused ones.
+def without_refused(
+    ops: list[Op], refused_topics: set[Topic], refused: list[Op], *, without_growth: bool = False
+) -> list[Op]:
+    """Return operations that do not build on refused ones, nor make the log larger if `without_growth`.
 
     The others are added to `refused`, and their topics to `refused_topics`.
     """
     left: list[Op] = []
     for op in ops:
-        if refused_topics.isdisjoint(op.topics):
-            left.append(op)
-        else:
-            refused.append(op)
-            refused_topics.update(op.topics)
-    return left
-
-
-def without_growth(ops: list[Op], grown: set[Topic], refused: list[Op]) -> list[Op]:
-    """Return operations that neither make the log larger nor build on one that does; refuse the others.
-
-    `grown`: topics of operations that were refused before these.
-    """
-    left: list[Op] = []
-    for op in ops:
         topics = op.topics
-        if op.grows or not grown.isdisjoint(topics):
+        if (without_growth and op.grows) or not refused_topics.isdisjoint(topics):
             refused.append(op)
-            grown.update(topics)
+            refused_topics.update(topics)
         else:
             left.append(op)
     return left
