@@ -25,6 +25,14 @@ def test_as_many_topics_are_made_as_may_be(make_lab: Callable[..., Lab]) -> None
         assert refused.value.detail == {"limit": "max_topics", "max": 2}
 
 
+def test_records_below_the_floor_of_a_run_are_not_counted_again(lab: Lab) -> None:
+    lab.write_each("t", 2)
+    lab.clock.advance(10_000)
+    lab.write_each("t", 2)
+    lab.delete("t", before=2)
+    assert preview_topic(lab.engine, "t", TopicConfig(ttl_ms=5000)) == 1
+
+
 def test_an_append_that_is_not_committed_counts_as_a_record(lab: Lab) -> None:
     lab.write("t", 1)
     append(lab.engine, "t", body_of(2), print, print)

@@ -109,6 +109,15 @@ def test_a_hole_inside_is_taken_in_when_the_cap_passes_it(lab: Lab) -> None:
     assert lab.gaps("t") == [(1, 4, "cap")]
 
 
+def test_later_records_prove_that_no_more_is_missing(lab: Lab) -> None:
+    lab.write_each("t", 6)
+    lab.kill()
+    victim = append_frames(lab)[2]
+    flip(victim.path, victim.offset + 20)
+    lab.open()
+    assert (lab.topic("t").head, lab.seqs("t")) == (6, [1, 2, 4, 5, 6])
+
+
 def lose_power(lab: Lab) -> None:
     """Another boot, and of the journal only what had been synced."""
     journal = lab.engine.journal
