@@ -11,7 +11,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.core.errors import ApiError, WritesOff
 from topics.flow import cursors as cursors_module
-from topics.flow.cursors import Cursors, StoredCursor
+from topics.flow.cursors import UNUSED_MS, Cursors, StoredCursor
 
 
 class CursorLab(Lab):
@@ -159,6 +159,33 @@ def test_a_cursor_goes_when_it_was_not_used_for_thirty_days(lab: CursorLab) -> N
     assert lab.seqs_of() == {}
     assert lab.set("idle", 7)[1], "one that is forgotten is new when it comes again"
     assert lab.seqs_of() == {"idle": 7}
+
+
+def test_forgotten_ones_make_room_and_are_swept_in_turns(
+    lab: CursorLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursors_module, "MAX_CURSORS", 2)
+    monkeypatch.setattr(cursors_module, "SWEPT_TOPICS", 2)
+    for name in ("a", "b", "c", "d", "e"):
+        lab.write(name, 1)
+        lab.set("c", 1, name=name)
+        lab.set("d", 1, name=name)
+    lab.clock.advance(UNUSED_MS)
+    assert lab.cursors.use("e", "d") is not None
+    lab.clock.advance(1)
+    swept = []
+    for _ in range(3):
+        state = lab.cursors.dump()
+        swept.append("".join(sorted(state)))
+    assert swept == ["cde", "cde", "e"]
+    assert lab.cursors.dump() == {"e": state["e"]}
+    lab.set("e", 1)
+    lab.set("f", 1)
+    assert lab.seqs_of() == {"e": 1, "f": 1}
+    lab.drop("b")
+    lab.checkpoint()
+    lab.restart()
+    assert lab.seqs_of("e") == {"d": 1}
 
 
 # Of topics that are gone

@@ -11,6 +11,7 @@ import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, unexpected
 from topics.core.errors import ApiError
+from topics.flow.queues import dead_letters
 from topics.flow.queues.dead_letters import Redrive, origin_of, without_origin
 from topics.log.topic import Topic
 
@@ -40,6 +41,17 @@ def run(lab: QueueLab, name: str = "dead", **wish: Any) -> Redrive:
             redrive.move(part, lambda: None, unexpected)
             lab.engine.queue.sync_now()
     return redrive
+
+
+def test_letters_are_moved_in_steps_and_as_many_as_asked_for(
+    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "STEP_LETTERS", 2)
+    some = run(lab, most=3)
+    assert (some.moved, some.has_more, lab.seqs("dead")) == (3, True, [4, 5])
+    rest = run(lab)
+    assert (rest.moved, rest.has_more, lab.seqs("dead")) == (2, False, [])
+    assert len(lab.claim(9)) == 5
 
 
 def die(lab: QueueLab, name: str) -> None:
