@@ -66,7 +66,7 @@ names = set(sys.modules) - before
 print(*sorted(name for name in names if name.split(".")[0] not in sys.stdlib_module_names), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert done.stderr.split() == ["topics", "topics.cli", "topics.cli.main"]
+    assert done.stderr.split() == ["topics", "topics.cli", "topics.cli.main", "topics.compiled"]
 
 
 def started(shell: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -107,8 +107,8 @@ def test_importing_is_cheap() -> None:
     code = (
         "import sys, topics; before = set(sys.modules); topics.Topics;"
         "print(sorted(m for m in sys.modules if m.startswith('topics') and m.split('.')[1:2] not in"
-        " ([], ['client'], ['core'])), 'asyncio' in sys.modules, 'pyarrow' in sys.modules,"
-        " [m for m in before if m.startswith('topics.')])"
+        " ([], ['client'], ['core'], ['compiled'])), 'asyncio' in sys.modules, 'pyarrow' in sys.modules,"
+        " [m for m in before if m.startswith('topics.') and m != 'topics.compiled'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
