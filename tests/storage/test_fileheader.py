@@ -25,6 +25,7 @@ def test_every_byte_is_covered() -> None:
         damaged = bytearray(header)
         damaged[at] ^= 1
         assert decode(damaged, MAGIC, b"body") is None
+        assert decode(header[:at], MAGIC, b"body") is None
 
 
 def test_another_version_is_refused_not_called_damaged() -> None:
