@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 from tests.codec.bodies import damaged_bodies, good_bodies, names, request_bodies, token_bodies, values
 from tests.support.codecs import CODECS, NATIVE
 from topics.core import ApiError
+from topics.core.record_fields import FIELDS
 
 TS = 1_760_011_200_450
 
@@ -150,7 +151,8 @@ def columns(draw: st.DrawFn) -> tuple[Any, ...]:
         return st.one_of(st.none(), st.lists(strategy, min_size=len(data), max_size=len(data)))
 
     metas = draw(column(st.sampled_from([None, b"{}", b'{"k":1}'])))
-    return b"".join(data), offsets, metas, (draw(column(names)), draw(column(names)))
+    count = draw(st.integers(0, len(FIELDS)))
+    return b"".join(data), offsets, metas, tuple(draw(column(names)) for _ in range(count))
 
 
 @given(columns(), st.booleans())

@@ -258,7 +258,7 @@ def from_columns(
     values = [bytes(text[begin:end]) for begin, end in pairwise(edges)]
     if not checked and not all(map(_is_value, values)):
         return None
-    columns = names_of([some(column or []) for column in names])
+    columns = names_of([some(column or []) for column in names] + [None] * (len(FIELDS) - len(names)))
     return Write(RecordColumns(values, [*map(len, values)], some(metas or []), columns))
 
 
